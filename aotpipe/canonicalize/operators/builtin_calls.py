@@ -115,6 +115,9 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
         return function(items, **kwargs)
     keyed = [(key(item) if key else item, item) for item in items]
     if not any(is_traced(by) for by, _ in keyed):
+        if key is None and any(isinstance(item, torch.SymInt) for item in items):
+            # Python's own would ask which is less, and so fix a size that varies.
+            return functools.reduce(torch.sym_min if function is builtins.min else torch.sym_max, items)
         return function(keyed, key=operator.itemgetter(0))[1]
 
     def better(best: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -236,7 +239,7 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     if not isinstance(data, list | tuple):
         found = as_tensor(data)
         wanted = found.dtype if dtype is None else dtype
-        return found.to(device=device, dtype=wanted, copy=True)
+        return host_scalars.as_plain_tensor(found.to(device=device, dtype=wanted, copy=True))
     if dynamic_list.is_dynamic_list(data):
         return dynamic_list_methods.as_tensor(data, dtype).to(device=device)
     rows = [_tensor(each) if _has_tensor(each) else torch.tensor(each) for each in data]
@@ -259,7 +262,8 @@ def _has_traced(data: Any) -> bool:
 
 
 def _has_tensor(data: Any) -> bool:
-    return any(is_traced(leaf) or isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(data))
+    leaves = pytree.tree_leaves(data)
+    return any(unbacked_items.is_varying(leaf) or isinstance(leaf, FakeTensor) for leaf in leaves)
 
 
 def _while_loop(

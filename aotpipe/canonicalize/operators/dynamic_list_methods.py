@@ -75,8 +75,6 @@ class _Opened:
             raise runtime_asserts.raised(functools.partial(_same, error)) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if isinstance(self._items, dict) and not self._items and host_scalars.is_host_scalar(index):
-            raise refusal("a dict gets a key that a tensor decides", "write to a tensor: `table[key] = x`")
         if self._is_plain(index) or isinstance(self._items, tuple | torch.nn.ModuleList):
             self._items[index] = value
         else:
@@ -93,7 +91,9 @@ class _Opened:
         is_tensor = isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
         is_traced = torch_functions.is_traced(index) and not (isinstance(self._items, dict) and is_tensor)
         if is_traced and not self._items:
-            raise runtime_asserts.raised(lambda: LookupError("an index into nothing"))
+            if isinstance(self._items, dict):
+                raise host_scalars.as_key()
+            raise runtime_asserts.raised(lambda: IndexError("list index out of range"))
         return is_traced
 
     def _is_plain(self, index: Any) -> bool:
@@ -521,8 +521,18 @@ def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
     return buffer[: found.count].to(wanted, copy=True)
 
 
+def _as_index(items: list[Any]) -> torch.Tensor:
+    """A list of numbers as an index; torch takes one of none, too."""
+    found, buffer, _ = _numbers(items, "an index")
+    return buffer[: found.count]
+
+
 def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """A torch function of a list that grows."""
+    if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+        index = [_as_index(part) if is_dynamic_list(part) else part for part in parts]
+        return func(args[0], index[0] if len(index) == 1 else tuple(index), *args[2:])
     function = _FUNCTIONS.get(func)
     items = args[0] if args else kwargs.pop("tensors", None)
     if function is None or not isinstance(items, list | tuple):

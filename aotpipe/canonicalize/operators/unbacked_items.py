@@ -7,6 +7,7 @@ a comprehension over them, or of one whose test a tensor decides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -269,9 +270,11 @@ def listed(value: Any = ()) -> list[Any]:
     return comprehended(found, list, as_they_are, tested=False)
 
 
-def method(function: Any) -> Callable[[], list[Any]] | None:
-    """What stands for a tensor's own `tolist`, where only a run knows how many numbers it gives."""
+def method(function: Any) -> Callable[[], Any] | None:
+    """What stands for `numel` of a shape, and for `tolist` of as many numbers as only a run knows."""
     tensor = getattr(function, "__self__", None)
+    if isinstance(tensor, torch.Size) and getattr(function, "__name__", "") == "numel":
+        return partial(math.prod, tensor)  # torch's own fixes the sizes
     if getattr(function, "__name__", "") != "tolist" or not isinstance(tensor, torch.Tensor):
         return None
     found = of(tensor)

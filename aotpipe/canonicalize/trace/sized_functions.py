@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
@@ -24,8 +25,10 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
     """What computes a call, if its function takes no size that varies and is given one."""
     if func in _PIECES:
         return _pieces(func, *args, **kwargs)
+    if func in _POOLS:
+        return _pooled(_POOLS[func], *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs)) if func in _FUNCTIONS else []
-    if func is torch.cdist and _EXACT not in leaves:
+    if func in _BY_SHAPE and _EXACT not in leaves:
         leaves = [size for leaf in leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape]
     # A tensor may be a size, too; the first argument may be the tensor that a function is about.
     varies = [
@@ -70,18 +73,76 @@ def _triangle(*, upper: bool) -> Callable[..., torch.Tensor]:
     return indices
 
 
-def _window(*weights: float) -> Callable[..., torch.Tensor]:
-    def window(size: Any, periodic: bool = True, **options: Any) -> torch.Tensor:
+def _window(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A window, from its values at the parts of a period that have passed."""
+
+    def window(size: Any, periodic: bool = True, *more: Any, **options: Any) -> torch.Tensor:
         wanted = options.pop("dtype", None) or torch.get_default_dtype()
+        own = {name: options.pop(name) for name in ("beta",) if name in options}
         length = _size(size)
         count = torch.full((), length, dtype=torch.int64)
         period = (count if periodic else count - 1).clamp_min(1)
-        angle = torch.arange(length, **options).to(wanted) * (2 * math.pi) / period
-        made = sum(weight * torch.cos(order * angle) for order, weight in enumerate(weights))
-        values: torch.Tensor = torch.where(count == 1, 1.0, made)
+        passed = torch.arange(length, **options).to(wanted) / period
+        values: torch.Tensor = torch.where(count == 1, 1.0, made(passed, *more, **own))
         return values.to(wanted)
 
     return window
+
+
+def _cosines(*weights: float) -> Callable[..., torch.Tensor]:
+    return _window(
+        lambda passed: sum(
+            weight * torch.cos(order * (2 * math.pi) * passed) for order, weight in enumerate(weights)
+        )  # type: ignore[arg-type,return-value]
+    )
+
+
+def _kaiser(passed: torch.Tensor, beta: float = 12.0) -> torch.Tensor:
+    width = (1 - (2 * passed - 1).square()).clamp_min(0).sqrt()
+    made: torch.Tensor = torch.i0(beta * width) / torch.i0(torch.full((), beta, dtype=passed.dtype))
+    return made
+
+
+def _vander(x: torch.Tensor, N: Any = None, increasing: bool = False) -> torch.Tensor:  # noqa: N803  # torch's
+    columns = x.shape[0] if N is None else N
+    wide = x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)
+    factors = wide[:, None].expand(-1, columns)
+    powers: torch.Tensor = torch.where(torch.arange(columns) == 0, torch.ones_like(factors), factors).cumprod(
+        1
+    )
+    return powers if increasing else powers.flip(1)
+
+
+def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    dims = max(left.dim(), right.dim())
+    left, right = (each[(None,) * (dims - each.dim())] for each in (left, right))
+    sizes = [one * other for one, other in zip(left.shape, right.shape, strict=True)]
+    for dim in range(dims):
+        left, right = left.unsqueeze(2 * dim + 1), right.unsqueeze(2 * dim)
+    return (left * right).reshape(sizes)
+
+
+def _combinations(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    if r != 2:
+        return torch.combinations(x, r, with_replacement)
+    size = x.shape[0]
+    return x[_triangle(upper=True)(size, size, 0 if with_replacement else 1)].t()
+
+
+def _pooled(
+    reduced: Callable[..., torch.Tensor], tensor: torch.Tensor, kernel_size: Any, *more: Any, **options: Any
+) -> Callable[[], Any] | None:
+    """A pool whose window is all of each axis, so that each has one."""
+    sizes = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size,)
+    usual = {"padding": 0, "dilation": 1, "ceil_mode": False, "return_indices": False}
+    given = {name: value for name, value in options.items() if name != "stride"}
+    is_usual = not more[1:] and given.items() <= usual.items()
+    if not is_usual or not any(isinstance(each, torch.SymInt) for each in sizes):
+        return None
+    dims = range(-len(sizes), 0)
+    if not all(statically_known_true(tensor.shape[dim] == sizes[dim]) for dim in dims):
+        return None
+    return lambda: reduced(tensor, tuple(dims), keepdim=True)
 
 
 def _frequencies(size: Any, d: float = 1.0, **options: Any) -> torch.Tensor:
@@ -124,16 +185,27 @@ def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[
 
 
 _PIECES: Final = (torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
+_BY_SHAPE: Final = (torch.cdist, torch.vander, torch.kron, torch.combinations)
+"""Functions that ask for the sizes of their tensors."""
+_POOLS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
+    **dict.fromkeys((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), torch.mean),
+    **dict.fromkeys((F.max_pool1d, F.max_pool2d, F.max_pool3d, torch.max_pool1d), torch.amax),
+}
 _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.linspace: _linspace,
     torch.logspace: _logspace,
     torch.tril_indices: _triangle(upper=False),
     torch.triu_indices: _triangle(upper=True),
-    torch.hann_window: _window(0.5, -0.5),
-    torch.hamming_window: _window(0.54, -0.46),
-    torch.blackman_window: _window(0.42, -0.5, 0.08),
+    torch.hann_window: _cosines(0.5, -0.5),
+    torch.hamming_window: _cosines(0.54, -0.46),
+    torch.blackman_window: _cosines(0.42, -0.5, 0.08),
+    torch.bartlett_window: _window(lambda passed: 1 - (2 * passed - 1).abs()),
+    torch.kaiser_window: _window(_kaiser),
+    torch.vander: _vander,
+    torch.kron: _kron,
+    torch.combinations: _combinations,
     torch.fft.fftfreq: _frequencies,
     torch.fft.rfftfreq: _real_frequencies,
-    torch.nn.functional.one_hot: _one_hot,
+    F.one_hot: _one_hot,
     torch.cdist: _distances,
 }

@@ -174,7 +174,8 @@ class Traced(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if args and dynamic_list.is_dynamic_list(args[0]):
+        lists = args[:1] if func not in _INDEXING else _parts(args[1])
+        if any(map(dynamic_list.is_dynamic_list, lists)):
             with self:  # what it does with the buffers is called as the model's own
                 return trace.operators().call_with_list(func, args, kwargs)
         target = rebinding.written(func, args, kwargs)
@@ -236,6 +237,7 @@ class Traced(TorchFunctionMode):
         return result
 
 
+_INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _UNBINDS: Final = (torch.Tensor.unbind, torch.unbind)
 
 

@@ -25,6 +25,7 @@ from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is
 
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.trace import refusal
+from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
 
@@ -98,6 +99,12 @@ def is_host_scalar(value: object) -> bool:
 def as_host_scalar(tensor: torch.Tensor) -> torch.Tensor:
     """Take a tensor for a Python number from now on; it must have no other name."""
     trace.part(_Scalars).tensors[id(tensor)] = tensor
+    return tensor
+
+
+def as_plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Take a tensor for no Python number, since `torch.tensor(number)` promotes dtypes otherwise."""
+    trace.part(_Scalars).tensors.pop(id(tensor), None)
     return tensor
 
 
@@ -426,6 +433,16 @@ def are_host_scalars(values: Iterable[object]) -> bool:
     return all(not isinstance(value, torch.Tensor) or is_host_scalar(value) for value in values)
 
 
+def as_key() -> ExportFailed:
+    """The refusal of what stands for a number as a key."""
+    return refusal(
+        "a number that is known to a run of the graph only is a key of a dict or in a set",
+        "for a set, keep a list (`if x not in seen: seen.append(x)`); for a dict, a list or a tensor "
+        "with the number as its index (`counts[x] += 1`)",
+        "number-from-tensor",
+    )
+
+
 @contextmanager
 def unhashable() -> Iterator[None]:
     """Refuse the hash of what stands for a number to a model's code; libraries may keep tables."""
@@ -434,12 +451,7 @@ def unhashable() -> Iterator[None]:
     def hashed(tensor: torch.Tensor) -> int:
         # What asks for a hash in C, a dict or a set, has no frame of its own.
         if is_host_scalar(tensor) and _is_model(sys._getframe(1)):  # noqa: SLF001
-            raise refusal(
-                "a number that is known to a run of the graph only is a key of a dict or in a set",
-                "for a set, keep a list (`if x not in seen: seen.append(x)`); for a dict, a list or a tensor "
-                "with the number as its index (`counts[x] += 1`)",
-                "number-from-tensor",
-            )
+            raise as_key()
         found: int = before(tensor)
         return found
 

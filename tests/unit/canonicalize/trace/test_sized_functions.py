@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.dims import Dim
@@ -44,6 +45,11 @@ def check(model: Any, *, exact: bool = True) -> None:
             lambda n: torch.fft.fftfreq(n + 1, 0.5),
             lambda n: torch.fft.rfftfreq(n),
             lambda n: torch.nn.functional.one_hot(torch.arange(2), n),
+            lambda n: torch.bartlett_window(n),
+            lambda n: torch.kaiser_window(n),
+            lambda n: torch.kaiser_window(n, periodic=False, beta=6.0),
+            lambda n: torch.tensor([n, n + 1]) + torch.as_tensor(n) + torch.tensor(n, dtype=torch.float64),
+            lambda n: torch.arange(min(n, int(n * 2.0 / 4.0) + 1)) + max(n, 3, 2 * n),
             lambda n: torch.eye(n) * math.sqrt(n) + math.log(n) - math.log2(n + 1),
         ],
         quick=6,
@@ -73,10 +79,26 @@ def test_classes_out_of_range_raise():
         lambda x: torch.stack(x.repeat(3, 1).split(x.shape[0])),
         lambda x: torch.stack(torch.split(x.repeat(1, 2), 2, dim=1)),
         lambda x: torch.einsum("ij,kj,kl->il", x, x, x),
+        lambda x: torch.vander(x[:, 0], 4) + torch.vander(x[:, 1], 4, increasing=True),
+        lambda x: torch.vander(torch.arange(x.shape[0]), 3),
+        lambda x: torch.kron(x, torch.ones(2, 3)) + torch.kron(torch.ones(2, 1), x.repeat(1, 3)),
+        lambda x: torch.combinations(x[:, 0]).sum(0) + torch.combinations(x[:, 1], 2, True).sum(0),
+        lambda x: F.avg_pool1d(x.t()[None], x.shape[0]) + F.max_pool1d(x.t()[None], kernel_size=len(x)),
+        lambda x: F.max_pool2d(x[None], x.shape) + F.avg_pool2d(x[None], kernel_size=(x.shape[0], 2)),
+        lambda x: x / x.shape.numel() + (x.shape[0] - x) + (x.shape[0] / 2 - x),
+        lambda x: x[list(range(x.shape[0]))],
     ],
-    ids=["chunk", "split", "columns", "einsum"],
 )
-def test_pieces_whose_number_is_the_same_for_all_sizes(model):
+def test_functions_of_tensors_follow_their_sizes(model):
+    check(model)
+
+
+def test_items_are_read_and_written_at_a_list_of_indices():
+    def model(x):
+        kept, out = [i for i in range(x.shape[0]) if x[i, 0] > 0], x.clone()
+        out[kept] = 5.0
+        return out, x[kept].sum(0), x[kept, 1].sum()
+
     check(model)
 
 
