@@ -135,6 +135,8 @@ def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], 
     else:
         raise AssertionError("without AUTO there is nothing left to settle")
     found = signatures.signature(entry, traced.program, resolved.ranges)
+    if not entry.guarded:
+        specializations.require_no_comparison(entry, traced.program, found, traced.log)
     exported = ExportedEntry(name=entry.name, program=traced.program, signature=found)
     findings += [*traced.findings, *_unused(entry, exported), *_integer_outputs(entry, exported)]
     return exported, findings, traced.state or entry.state

@@ -113,6 +113,8 @@ def listening() -> Iterator[GuardLog]:
 
 
 OTHER_AT_0_OR_1: Final = "computes something else where a Dim is 0 or 1"
+_SAID_OF_SIZES: Final = ("Pending unbacked symbols", "loop of ufunc", "unhashable type: non-nested SymInt")
+COMPARES_SIZES: Final = "compares sizes of which each varies"
 
 
 def is_about_sizes(error: BaseException) -> bool:
@@ -124,7 +126,9 @@ def is_refused_for_sizes(refused: ExportFailed) -> bool:
     """Whether a refusal says that the program does not hold for all sizes of the Dims."""
     said = (refused, refused.__cause__, refused.__context__)
     return isinstance(refused, StaticDim) or any(
-        is_about_sizes(each) or OTHER_AT_0_OR_1 in str(each) for each in said if each is not None
+        is_about_sizes(each) or any(text in str(each) for text in (OTHER_AT_0_OR_1, COMPARES_SIZES))
+        for each in said
+        if each is not None
     )
 
 
@@ -157,7 +161,13 @@ def may_rewriting_help(error: BaseException) -> bool:
     What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` there, and compiled code that
     asks a tensor for its values gets those that are the same in every call. Bytes are conditions there.
     """
-    said = (*_COMPILED, "expected predicate to be bool", "Pending unbacked symbols")
+    said = (
+        *_COMPILED,
+        "expected predicate to be bool",
+        "Pending unbacked symbols",
+        "loop of ufunc",
+        "unhashable type",
+    )
     return is_about_sizes(error) or any(each in str(error) for each in said)
 
 

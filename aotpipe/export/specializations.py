@@ -32,7 +32,9 @@ from aotpipe.core.signature import (
     guard_holds,
 )
 from aotpipe.core.stages import CanonicalEntry
+from aotpipe.errors import ExportFailed
 from aotpipe.export import resized_examples, symbols
+from aotpipe.export.diagnosis import COMPARES_SIZES, GuardLog
 from aotpipe.export.signatures import input_nodes
 
 MOST: Final = 8
@@ -114,6 +116,35 @@ def _size(leaf: TensorSpec | Constant, axis: int) -> int | str | None:
     if isinstance(leaf, Constant):
         return leaf.value if isinstance(leaf.value, int) else None
     return leaf.dims[axis] if leaf.dims else None
+
+
+def require_no_comparison(
+    entry: CanonicalEntry, program: ExportedProgram, signature: Signature, log: GuardLog
+) -> None:
+    """Refuse what a program assumes of several Dims together: torch.export compares only each with its range.
+
+    Raises:
+        ExportFailed: A call with sizes inside of the ranges would take the path of the example's sizes.
+    """
+    env = symbols.environment(program.graph)
+    together = [guard.expr for guard in env.guards if len(guard.expr.free_symbols) > 1] if env else []
+    if not together:
+        return
+    given = {sympy.Symbol(name, integer=True, nonnegative=True) for name in resized_examples.roots(entry)}
+    try:
+        taken = [sizes for sizes in sizes_of(entry) if takes(entry, signature, sizes)]
+        known, _ = _conditions(entry, program)
+        texts = [_text(guard, taken) for guard in known if guard.free_symbols <= given]
+        assumed = next((text for text in texts if not all(guard_holds(text, each) for each in taken)), None)
+    except Unsupported as error:
+        assumed = str(error)
+    if assumed is not None:
+        raise ExportFailed(
+            f"{entry.name} {COMPARES_SIZES}",
+            reason=f"the program holds where {assumed}, and the Dims allow other sizes",
+            hint="narrow the Dims, or give the other sizes an entry point of their own",
+            where=next((line for text, line in log.guards if text == str(together[0])), None),
+        )
 
 
 def guarded(

@@ -86,6 +86,29 @@ def test_the_guards_say_which_sizes_a_program_takes() -> None:
     assert codes(found) == ["size-specializations"]
 
 
+@pytest.mark.parametrize(
+    "decides",
+    [
+        lambda x, y: x.shape[0] < y.shape[0],
+        lambda x, y: x.shape[0] == y.shape[0],
+        lambda x, y: x.shape[0] - y.shape[0] + 2 > 0,
+    ],
+    ids=["less", "equal", "difference"],
+)
+def test_sizes_that_are_compared_with_each_other_become_guards(decides: Any) -> None:
+    """torch.export compares each Dim with its own range alone: the example's path was taken for all."""
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sum() + y if decides(x, y) else x.sum() - y
+
+    shapes = {"x": {0: Dim("n", min=2, max=9)}, "y": {0: M}}
+    entries = exported(model, torch.ones(6), torch.ones(7), shapes=shapes).entries
+    for n, m in itertools.product(range(2, 10), range(4, 9)):
+        x, y = torch.randn(n), torch.randn(m)
+        program = next(each for each in entries if admits(each.signature, {"n": n, "m": m})).program
+        assert torch.equal(program.module()(x, y), model(x, y))
+
+
 def test_a_size_that_the_model_itself_refuses_is_refused_as_before() -> None:
     def even_alone(x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] % 2:
