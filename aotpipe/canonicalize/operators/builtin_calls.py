@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.operators import dynamic_list_methods, logic, unbacked_items
+from aotpipe.canonicalize.operators import dynamic_list_methods, logic, size_keys, unbacked_items
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
@@ -39,7 +40,8 @@ def of(function: Any) -> Function | None:
         function = function.keywords.get("real_callable", function)
     if (found := _TABLE.get(id(function))) is not None:
         return found[1]
-    return dynamic_list_methods.method(function) or unbacked_items.method(function)
+    owners = (dynamic_list_methods, unbacked_items, size_keys)
+    return next(filter(None, (each.method(function) for each in owners)), None)
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
@@ -215,6 +217,17 @@ def _to_int(function: Callable[[torch.Tensor], torch.Tensor]) -> Function:
     return staged
 
 
+def _whole_float(function: Function) -> Function:
+    """A function of numpy's, which gives a whole number as a float."""
+
+    def staged(value: Any) -> Any:
+        if not is_traced(value):
+            return torch.sym_float(function(value))  # type: ignore[no-untyped-call]
+        return _float(_ON_TRACED[function](value))
+
+    return staged
+
+
 def _of_two(function: Function) -> Function:
     def staged(left: Any, right: Any) -> Any:
         made = [_float(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
@@ -292,9 +305,21 @@ _OF_ONE: Final = (
     "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
     "lgamma exp2 isnan isinf isfinite"
 )
+_NUMPYS: Final[dict[Any, Function]] = {
+    **{
+        getattr(np, name): _of_math(getattr(torch, name))
+        for name in "sqrt exp log log2 log10 sin cos".split()
+    },
+    **{getattr(np, name): _whole_float(getattr(math, name)) for name in ("floor", "ceil", "trunc")},
+    np.power: operator.pow,
+    np.maximum: _max,
+    np.minimum: _min,
+    **dict.fromkeys((np.float32, np.float64), _float),
+    **dict.fromkeys((np.int32, np.int64), _int_of),
+}
 # What Python computes of numbers alone, and would fix a size that varies to the example's for.
 _OF_SIZES: Final = frozenset(
-    [range, *(getattr(math, name) for name in [*_OF_ONE.split(), "log"] if hasattr(math, name))]
+    [range, *_NUMPYS, *(getattr(math, name) for name in [*_OF_ONE.split(), "log"] if hasattr(math, name))]
 )
 _ON_TRACED: Final[dict[Any, Function]] = {
     float: _float,
@@ -323,6 +348,7 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     math.degrees: _of_math(torch.rad2deg),
     math.radians: _of_math(torch.deg2rad),
     math.log: _log,
+    **_NUMPYS,
     math.isclose: _isclose,
 }
 _IN_ANY_CASE: Final[dict[Any, Function]] = {

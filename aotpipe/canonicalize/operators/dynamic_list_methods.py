@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding
-from aotpipe.canonicalize.operators import conditional
+from aotpipe.canonicalize.operators import conditional, size_keys
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible, Leaf
@@ -69,22 +69,28 @@ class _Opened:
         if self._is_traced(index):
             return get_element(self._items, index)
         try:
-            return self._items[index]
+            return self._items[self._key(index)]
         except LookupError as error:
             # The path that leads here raises; it may be one that no call takes.
             raise runtime_asserts.raised(functools.partial(_same, error)) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._is_plain(index) or isinstance(self._items, tuple | torch.nn.ModuleList):
-            self._items[index] = value
+            self._items[self._key(index)] = value
         else:
             set_element(self._items, index, value)
 
     def __delitem__(self, index: Any) -> None:
         if self._is_plain(index):
-            del self._items[index]
+            del self._items[self._key(index)]
         else:
             popped(self._items, index)
+
+    def _key(self, index: Any) -> Any:
+        if not isinstance(self._items, dict) or not size_keys.is_compared(self._items, index):
+            return index
+        found = size_keys.find(self._items, index)
+        return index if found is size_keys.ABSENT else found
 
     def _is_traced(self, index: Any) -> bool:
         # As the key of a dict, a tensor is the object that it is, unless it stands for a number.

@@ -9,7 +9,7 @@ import builtins
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
@@ -24,6 +24,7 @@ from aotpipe.canonicalize.operators import (
     conditional,
     dynamic_list_methods,
     logic,
+    size_keys,
     unbacked_items,
 )
 from aotpipe.canonicalize.operators.conditional import choose as choose
@@ -423,6 +424,8 @@ def in_(item: Any, items: Any) -> Any:
         return item in items
     if dynamic_list.is_dynamic_list(items):
         return dynamic_list_methods.contains(items, item)
+    if isinstance(items, Collection) and size_keys.is_compared(items, item):
+        return size_keys.find(items, item) is not size_keys.ABSENT
     if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
         return logic.folded((item is each or item == each for each in items), decides=True)
     return item in items

@@ -455,7 +455,15 @@ def unhashable() -> Iterator[None]:
         found: int = before(tensor)
         return found
 
-    with trace.assigned(torch.Tensor, __hash__=hashed):
+    def of_size(size: Any) -> int:
+        if size.node.is_nested_int():
+            return int(of_nested(size))
+        if _is_model(sys._getframe(1)):  # noqa: SLF001
+            raise refusal("a size that varies is a key of a new dict or in a set", "write `table[n] = x`")
+        return 0  # two that are different now may be found to be equal
+
+    of_nested: Any = torch.SymInt.__hash__
+    with trace.assigned(torch.Tensor, __hash__=hashed), trace.assigned(torch.SymInt, __hash__=of_size):
         yield
 
 

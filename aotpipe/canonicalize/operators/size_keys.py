@@ -1,0 +1,58 @@
+"""Dicts and sets whose keys hold sizes that vary: `cache[n]`, `(n, d) in cache`.
+
+torch gives a SymInt no hash. Here a key is looked for by comparison: sizes that are the same expression are
+equal, others are asked for as in any other test of the model, which fixes them or is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import torch
+
+ABSENT: Final = object()
+
+
+def is_size_key(value: object) -> bool:
+    """Whether a value is a size that varies, or a tuple that holds one."""
+    return isinstance(value, torch.SymInt) or (isinstance(value, tuple) and any(map(is_size_key, value)))
+
+
+def is_compared(keys: Iterable[Any], wanted: Any) -> bool:
+    """Whether a key has to be looked for by comparison."""
+    return is_size_key(wanted) or any(map(is_size_key, keys))
+
+
+def find(keys: Iterable[Any], wanted: Any) -> Any:
+    """The key that equals the wanted one, else `ABSENT`."""
+    return next((key for key in keys if _is_same(key, wanted)), ABSENT)
+
+
+def _is_same(key: Any, wanted: Any) -> bool:
+    if isinstance(key, tuple) and isinstance(wanted, tuple):
+        return len(key) == len(wanted) and all(map(_is_same, key, wanted))
+    return bool(key == wanted)
+
+
+def method(function: Any) -> Callable[..., Any] | None:
+    """What stands for a dict's method that looks for a key, and for a function that remembers its results."""
+    if isinstance(function, functools._lru_cache_wrapper):  # noqa: SLF001  # its only name
+        return functools.partial(_remembered, function)
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", "")
+    if type(owner) is not dict or name not in ("get", "setdefault", "pop"):
+        return None
+
+    def either(key: Any, *default: Any) -> Any:
+        found = find(owner, key) if is_compared(owner, key) else ABSENT
+        return function(key if found is ABSENT else found, *default)
+
+    return either
+
+
+def _remembered(function: Any, *args: Any, **kwargs: Any) -> Any:
+    if any(map(is_size_key, (*args, *kwargs.values()))):
+        return function.__wrapped__(*args, **kwargs)
+    return function(*args, **kwargs)

@@ -1,0 +1,87 @@
+"""Sizes that vary as keys of dicts, and functions that remember what they gave for a size."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe.core.dims import Dim
+from aotpipe.errors import ExportFailed
+from aotpipe.export.specializations import takes
+from tests.unit.export.models import exported
+
+N, M = Dim("n", min=2, max=9), Dim("m", min=2, max=9)
+
+
+class Masks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks: dict[object, torch.Tensor] = {}
+
+    def mask(self, size: int) -> torch.Tensor:
+        if (size, "mask") not in self.masks:
+            self.masks[size, "mask"] = torch.ones(size, size).tril()
+        return self.masks[size, "mask"]
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (self.mask(x.shape[0]) @ x).sum() + (self.mask(y.shape[0]) @ y).sum()
+
+
+@functools.cache
+def positions(size: int) -> torch.Tensor:
+    return torch.arange(size) / size
+
+
+def remembered(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x * positions(x.shape[0])).sum() + positions(len(y)).sum()
+
+
+def one_table(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As many entries as there are different sizes."""
+    table = {}
+    table[x.shape[0]] = x.sum()
+    table[y.shape[0]] = y.sum()
+    table.setdefault(x.shape[0], y.sum() * 100)
+    return sum(table.values()) + table.get(3, 0.5)
+
+
+def of_ints(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.sum() * {4: 2.0, 6: 3.0}.get(x.shape[0], 1.0) + y.sum() * (y.shape[0] in {5: 1})
+
+
+@pytest.mark.parametrize("model", [Masks(), remembered, one_table, of_ints])
+def test_keys_are_equal_where_the_sizes_are(model):
+    found = exported(model, torch.ones(8), torch.ones(7), shapes={"x": {0: N}, "y": {0: M}})
+    for n, m in itertools.product(range(2, 10), range(2, 10)):
+        x, y = torch.randn(n), torch.randn(m)
+        pairs = zip(found.canonical.entries, found.entries, strict=True)
+        program = next(
+            each.program for entry, each in pairs if takes(entry, each.signature, {"n": n, "m": m})
+        )
+        torch.testing.assert_close(program.module()(x, y), model(x, y))
+
+
+def test_a_new_dict_of_such_keys_is_refused():
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return {x.shape[0]: x}[x.shape[0]]
+
+    with pytest.raises(ExportFailed, match=r"(?s)test_size_keys.py:\d+: a size that varies is a key"):
+        exported(model, torch.ones(8), shapes={"x": {0: N}})
+
+
+def test_a_count_of_each_size_is_refused():
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: dict[int, int] = {}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen[x.shape[0]] = self.seen.get(x.shape[0], 0) + 1
+            return x * self.seen[x.shape[0]]
+
+    with pytest.raises(ExportFailed):
+        exported(Counts(), torch.ones(8), shapes={"x": {0: N}})
