@@ -58,6 +58,12 @@ def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
         return UNDEFINED
 
 
+def bound_variables(reads: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What `locals()` gives: the variables that have a value."""
+    found = {name: bound_or_undefined(read) for name, read in reads.items()}
+    return {name: value for name, value in found.items() if value is not UNDEFINED}
+
+
 def require_set(name: str, is_set: Any) -> bool:
     """Assert that the path taken has set a variable; `is_set` tells whether it has.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeGuard
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
     HELPER,
@@ -38,6 +38,24 @@ def fill_super(function: ast.FunctionDef) -> None:
     for node in own(function.body):
         if names and isinstance(node, ast.Call) and dotted(node.func) == "super" and not node.args:
             node.args = [ast.Name("__class__", ast.Load()), ast.Name(names[0].arg, ast.Load())]
+
+
+def fill_locals(function: ast.FunctionDef, variables: Sequence[str]) -> None:
+    """Give `locals()` the variables that it would look for in the function that it is moved to."""
+    for node in own(function.body):
+        if is_locals(node):
+            reads = ast.Dict([], [])
+            for name in variables:
+                reads.keys.append(ast.Constant(name))
+                reads.values.append(later(ast.Name(name, ast.Load())))
+            node.func, node.args = operator("bound_variables"), [reads]
+
+
+def is_locals(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a node is a call of `locals()`, or of `vars()` without an object."""
+    if not isinstance(node, ast.Call) or node.args or node.keywords:
+        return False
+    return dotted(node.func) in ("locals", "vars")
 
 
 # What looks at the function that it stands in.

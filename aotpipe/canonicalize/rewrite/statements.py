@@ -9,8 +9,8 @@ one. `get` and `set` read and write the variables that a body assigns, for an op
 `return`, `break` and `continue` become flags and nested branches first. `OPERATORS` is the name that
 stands for the operators in the rewritten tree.
 
-A function that yields becomes one that calls (`desugaring`). One that awaits, or looks at its own variables
-by `locals()` and its kin, is left as it is.
+A function that yields becomes one that calls (`desugaring`). One that awaits, or looks at its own frame by
+`eval` and its kin, is left as it is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,16 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
 from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference
 from aotpipe.canonicalize.rewrite.definite_assignment import assert_set
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns, is_generator, split_generator
-from aotpipe.canonicalize.rewrite.expressions import catching, expression, fill_super, index, is_talk, test
+from aotpipe.canonicalize.rewrite.expressions import (
+    catching,
+    expression,
+    fill_locals,
+    fill_super,
+    index,
+    is_locals,
+    is_talk,
+    test,
+)
 from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, jumps_at_last, loop_without_jumps
 from aotpipe.canonicalize.values.trace import GENERATED
 
@@ -52,6 +61,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     if _is_opaque(function):
         return None
     fill_super(function)
+    variables = list(dict.fromkeys([*_parameters(function), *assigned(function.body).names]))
     if is_generator(function):
         function.decorator_list = []
         found = split_generator(function, rewrite)
@@ -62,6 +72,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     walruses = Walrus()
     function.body = walruses.lower(function.body)
     assert_set(function, declarations.outer)
+    fill_locals(function, [name for name in variables if name not in declarations.outer])
     function.body = Returns().lower(function.body)
     writer = _Writer(function, declarations, walruses)
     function.body = writer.block(function.body)
@@ -78,11 +89,16 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     return located(function)
 
 
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    return [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+
+
 def _is_opaque(function: ast.FunctionDef) -> bool:
     for node in own(function.body):
         if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
             return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in OPAQUE:
+        is_looking = isinstance(node, ast.Call) and dotted(node.func) in OPAQUE
+        if is_looking and (is_generator(function) or not is_locals(node)):
             return True
     return False
 
