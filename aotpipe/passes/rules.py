@@ -25,6 +25,7 @@ from aotpipe.passes import (
     shifts,
     size_rewrites,
     split_reductions,
+    strided_reads,
     unbacked,
 )
 from aotpipe.passes.decompositions import linalg
@@ -56,6 +57,7 @@ class LegalizationRules:
     size_refusal: Callable[[Any], str] = lambda _: ""
     needs_bounded_sizes: bool = False
     program_passes: tuple[Callable[[GraphModule], bool], ...] = (
+        strided_reads.gather,
         complex_parts.split,
         size_rewrites.count_strides,
         size_rewrites.slice_splits,
@@ -80,6 +82,10 @@ _FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it
 _COMPLEX: Final = "has a lowering for real matrices alone, with pivoting; do it before the exported part"
 _SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
 _SELECTION: Final = "torch.export bounds its result by the operand alone; write `x.expand_as(mask)[mask]`"
+_STRIDED: Final = (
+    "reads by strides what its operand does not hold, an input that is not contiguous in the example, or by "
+    "sizes or strides that are not known"
+)
 _TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
 
 REASONS: Final[Mapping[ops.OpOverload, str]] = {
@@ -91,6 +97,7 @@ REASONS: Final[Mapping[ops.OpOverload, str]] = {
         _FACTORS,
     ),
     **dict.fromkeys(linalg.DECOMPOSITIONS, _COMPLEX),
+    **dict.fromkeys(ops.overloads("as_strided"), _STRIDED),
     **dict.fromkeys(ops.overloads("bincount"), _SIZES),
     **dict.fromkeys(ops.overloads("masked_select"), _SELECTION),
     **dict.fromkeys(ops.overloads("_fft_c2c _fft_c2r _fft_r2c"), _TRANSFORM),

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
@@ -39,7 +38,6 @@ _WHOLE: Final = ops.overloads("trunc floor ceil round")
 
 _DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, torch.uint64})
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
-_STRIDED: Final = "reads by strides what its operand does not hold, or sizes that are not known"
 
 # Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
 _NAMED_ONLY: Final = ops.overloads("as_strided_scatter erfinv lgamma multinomial polygamma resize")
@@ -65,8 +63,6 @@ def refusal(node: Node) -> str:
             return f"{NO_LOWERING} for float64"
     if node.target in _FLOATING and not next(ops.tensors(node)).is_floating_point():
         return _WINDOWS
-    if node.target is aten.as_strided.default and (strided := _strided_refusal(node)):
-        return strided
     if node.target in REASONS:
         return REASONS[node.target]
     return "" if _is_known(node.target) else NO_LOWERING
@@ -80,30 +76,6 @@ def size_refusal(function: object) -> str:
         return ""
     known = getattr(function, "__name__", "") in fx_importer.PY_BUILTIN_TO_TORCH_OP
     return "" if known else f"{NO_LOWERING} for sizes"
-
-
-def _strided_refusal(node: Node) -> str:
-    """Why the importer could not write a read by strides as one by positions."""
-    # Its parts have no public names; its whole would change the graph.
-    from iree.compiler.extras import fx_as_strided as importer
-
-    source, size, stride, offset = (*node.args, None)[:4]
-    value = value_of(source)
-    try:
-        place = value.storage_offset() if offset is None else offset
-        base = value_of(importer._base(source))
-        with unset_fake_temporarily():
-            importer._indices(
-                importer._ints(base.shape, "base.shape", meta=True),
-                importer._ints(base.stride(), "base.stride", meta=True),
-                importer._int(base.storage_offset(), "base.storage_offset"),
-                importer._ints(size, "size"),
-                importer._ints(stride, "stride"),
-                importer._int(place, "storage_offset"),
-            )
-    except ValueError as error:
-        return f"{_STRIDED}: {str(error).removeprefix('aten.as_strided.default ')}"
-    return ""
 
 
 @cache

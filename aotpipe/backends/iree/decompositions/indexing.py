@@ -132,17 +132,6 @@ def arange(
     return torch.arange(start, end, step, dtype=torch.int32, device=options.get("device")).to(dtype)
 
 
-def as_strided(
-    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Any:
-    here = storage_offset is None or storage_offset == tensor.storage_offset()
-    # Of a tensor with dims no size is compared, as it may be one that only a run knows.
-    if not tensor.dim() and here and all(n == 1 or not step for n, step in zip(size, stride, strict=True)):
-        return tensor.expand(list(size)).clone()
-    # The compiler dies on a read of one element that has no dim.
-    return NotImplemented if size else torch.as_strided(tensor, [1], [1], storage_offset).reshape(())
-
-
 def squeeze_dims(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """Several dims at once, which the compiler has no op for."""
     gone = {dim % tensor.dim() for dim in dims} if tensor.dim() else set()
@@ -207,7 +196,6 @@ DECOMPOSITIONS: Table = {
     aten.full_like.default: full_like,
     aten.scalar_tensor.default: lambda value, **options: full([], value, **options),
     aten.arange.start_step: arange,
-    aten.as_strided.default: as_strided,
     # Strides mean nothing in a graph of values.
     aten.empty_strided.default: lambda size, _stride, **options: torch.empty(list(size), **options),
     aten.squeeze.dims: squeeze_dims,

@@ -18,7 +18,6 @@ from typing import Any, Final
 import torch
 from iree.compiler import ir
 from iree.compiler.dialects import func, util
-from iree.compiler.extras.fx_as_strided import rewrite_as_strided
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that the importer reads
 
@@ -91,7 +90,6 @@ def _import_entry(
     importer: FxImporter, weights: _Weights, entry: LegalEntry, graph_module: torch.fx.GraphModule
 ) -> None:
     for module in modules([graph_module]):
-        rewrite_as_strided(module.graph)
         for node in module.graph.find_nodes(op="call_function", target=ops.ITEM):
             # The importer reads this form of the tensor, which torch's own tracing alone notes.
             tensor: Any = node.args[0]

@@ -5,7 +5,7 @@ In a bucket a tensor from nothing is larger than it need be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -108,17 +108,6 @@ def _padded_pairs(call: Call) -> Padded:
     return Padded(call.as_it_is(), axes[:-1] if call.value.is_complex() else (*axes, (sympy.Integer(2),)))
 
 
-def as_strided(
-    out: Out, x: Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Array:
-    """The elements at places of a dense tensor."""
-    places = np.full(out.shape, storage_offset or 0, np.int64)
-    for axis, step in enumerate(stride):
-        shape = [-1 if at == axis else 1 for at in range(len(out.shape))]
-        places = places + step * np.arange(out.shape[axis]).reshape(shape)
-    return jnp.take(lax.reshape(x, (x.size,)), places, axis=0)
-
-
 def _triangle(within: Callable[[Array, Array], Array]) -> Callable[..., Array]:
 
     def keep(_: Out, x: Array, diagonal: int = 0) -> Array:
@@ -177,7 +166,6 @@ OPS: Final[dict[Any, Any]] = {
     aten.view.dtype: (view_bits, _padded_view_dtype),
     aten.view_as_real.default: (view_bits, _padded_pairs),
     aten.view_as_complex.default: (view_bits, _padded_pairs),
-    aten.as_strided.default: as_strided,
     # A diagonal of a matrix that is larger than it need be begins with that of the smaller.
     aten.diagonal.default: (lambda _, x, *where: jnp.diagonal(x, *where), of_plain),
     aten.diagonal_scatter.default: diagonal_scatter,
