@@ -59,16 +59,13 @@ class LegalizationRules:
     program_passes: tuple[Callable[[GraphModule], bool], ...] = (
         strided_reads.gather,
         complex_parts.split,
+        size_rewrites.bound_sizes,
         size_rewrites.count_strides,
         size_rewrites.slice_splits,
         split_reductions.split,
         size_rewrites.fill_empty,
     )
-    range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = (
-        integer_division.mend,
-        shifts.guard,
-        size_rewrites.join_gathers,
-    )
+    range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = (integer_division.mend, shifts.guard)
     graph_passes: tuple[Callable[[GraphModule], None], ...] = ()
 
 

@@ -7,9 +7,7 @@
   so that sizes whose assert fails read no other memory.
 - `count_strides(module)`: A body of control flow may take a size from a stride of an operand, which no
   compiler tells; of a contiguous operand it is a product of its sizes.
-- `join_gathers(module, ranges)`: The compiler takes `t[a, b]` where it knows how many indices there are. Else
-  the dims that are indexed become one, and the indices a place in it. To be called where every index is in
-  range, and none is negative.
+- `bound_sizes(module)`: `abs(n)` of a size is the larger one of it and its negative.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from torch.fx import GraphModule, Node
 from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import static
 from aotpipe.passes.emit import Emitter, rewrite
-from aotpipe.passes.ranges import Ranges
 
 _ATEN: Final = torch.ops.aten
 _CONSTANTS: Final = ops.overloads("full empty.memory_format arange.start_step")
@@ -100,39 +97,9 @@ def _stride(emit: Emitter, node: Node) -> Node | None:
     return reduce(partial(emit, operator.mul), inner) if inner and value.is_contiguous() else None
 
 
-def join_gathers(module: GraphModule, _ranges: Ranges) -> bool:
-    """Write the gathers of a graph at several index tensors whose sizes vary as gathers at one."""
-    gathers = module.graph.find_nodes(op="call_function", target=_ATEN.index.Tensor)
-    return rewrite(module, filter(_is_open, gathers), _joined)
-
-
-def _is_open(node: Node) -> bool:
-    """Whether there are several leading indices, of a size that varies, into dims of known sizes."""
-    source, indices = node.args
-    assert isinstance(source, Node)
-    assert isinstance(indices, list | tuple)
-    given = [index.meta["val"] for index in indices if isinstance(index, Node)]
-    varies = any(isinstance(size, torch.SymInt) for value in given for size in value.shape)
-    known = all(map(static, source.meta["val"].shape[1 : len(indices)]))
-    return len(given) == len(indices) > 1 and varies and known
-
-
-def _joined(emit: Emitter, node: Node) -> Node:
-    source: Any = node.args[0]
-    indices: Any = node.args[1]
-    value = source.meta["val"]
-    place = indices[0]
-    for dim, index in enumerate(indices[1:], 1):
-        place = emit(_ATEN.add.Tensor, emit(_ATEN.mul.Scalar, place, value.shape[dim]), index)
-    if not value.is_contiguous():
-        source = emit(_ATEN.clone.default, source, memory_format=torch.contiguous_format)
-    rest = [
-        size if static(size) else emit(_ATEN.sym_size.int, source, dim)
-        for dim, size in enumerate(value.shape)
-        if dim >= len(indices)
-    ]
-    rows = emit(_ATEN.view.default, source, [-1, *rest])
-    found = emit(_ATEN.index.Tensor, rows, [place])
-    # The rest of the graph was traced with this shape.
-    found.meta = dict(node.meta)
-    return found
+def bound_sizes(module: GraphModule) -> bool:
+    """Write the absolute values of a graph's sizes as maxima; gives whether there was one."""
+    nodes = [node for node in module.graph.nodes if node.target in (abs, operator.abs)]
+    return rewrite(
+        module, nodes, lambda emit, node: emit(torch.sym_max, node.args[0], emit(operator.neg, node.args[0]))
+    )

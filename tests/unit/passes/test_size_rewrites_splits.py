@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from aotpipe import Dim
 from tests.programs import through
 from tests.unit.passes.legal import check, model, targets
 
@@ -33,3 +34,14 @@ def test_a_split_by_known_sizes_stays() -> None:
         return torch.split(x, [2, 4], dim=0)
 
     assert "aten.split_with_sizes.default" in targets(check(model(forward), [X]))
+
+
+def test_the_absolute_value_of_a_size() -> None:
+    def forward(self, x):
+        return x * abs(x.shape[0] - 4), x[: abs(x.shape[0] - 9) // 2].sum(0)
+
+    through.check(
+        model(forward),
+        *[(X[:rows],) for rows in (6, 2, 4)],
+        dynamic_shapes={"x": {0: Dim("n", min=2, max=8)}},
+    )
