@@ -104,11 +104,13 @@ def table() -> Mapping[str, TargetRow]:
 def expand(names: Iterable[str]) -> tuple[Target, ...]:
     """Turn target strings, shorthands (`cpu`, `all`) and globs (`iree-*`) into targets, each once, in order.
 
+    One text may name several, with commas between.
+
     Raises:
         UnknownTarget: A name that matches nothing.
     """
     found: dict[Target, None] = {}
-    for name in names:
+    for name in names.split(",") if isinstance(names, str) else names:
         for pattern in SHORTHANDS.get(name, (name,)):
             if not any(char in pattern for char in "*?["):
                 found[Target.parse(pattern)] = None

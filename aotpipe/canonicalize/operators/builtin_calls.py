@@ -77,6 +77,17 @@ def _int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:
     return _int(value) if is_traced(value) else int(value, *args, **kwargs)
 
 
+def _float_of(value: Any = 0.0) -> Any:
+    """`float(value)`; a size that varies stays symbolic."""
+    if isinstance(value, torch.SymInt | torch.SymFloat) and not is_traced(value):
+        return torch.sym_float(value)  # type: ignore[no-untyped-call]
+    return _float(value) if is_traced(value) else float(value)
+
+
+def _abs(value: Any) -> Any:
+    return as_tensor(value).abs() if is_traced(value) else torch.sym_max(value, -value)  # type: ignore[no-untyped-call]
+
+
 def _float(value: Any) -> Any:
     number = _number(value)
     if number.dtype.is_floating_point:
@@ -319,12 +330,17 @@ _NUMPYS: Final[dict[Any, Function]] = {
 }
 # What Python computes of numbers alone, and would fix a size that varies to the example's for.
 _OF_SIZES: Final = frozenset(
-    [range, *_NUMPYS, *(getattr(math, name) for name in [*_OF_ONE.split(), "log"] if hasattr(math, name))]
+    [
+        range,
+        divmod,
+        abs,
+        *_NUMPYS,
+        *(getattr(math, name) for name in [*_OF_ONE.split(), "log"] if hasattr(math, name)),
+    ]
 )
 _ON_TRACED: Final[dict[Any, Function]] = {
-    float: _float,
     bool: _bool,
-    abs: lambda value: as_tensor(value).abs(),
+    abs: _abs,
     round: _round,
     divmod: lambda left, right: (left // right, left % right),
     pow: operator.pow,
@@ -353,6 +369,7 @@ _ON_TRACED: Final[dict[Any, Function]] = {
 }
 _IN_ANY_CASE: Final[dict[Any, Function]] = {
     int: _int_of,
+    float: _float_of,
     min: _min,
     max: _max,
     any: functools.partial(logic.folded, decides=True),

@@ -47,6 +47,7 @@ def test_the_nearest_name_is_the_hint(typo: str, nearest: str) -> None:
 
 def test_shorthands_and_globs_expand_in_order_and_once() -> None:
     assert list(map(str, expand(["cpu", "iree-cpu-host"]))) == ["iree-cpu-host"]
+    assert list(map(str, expand("xla-cpu-host,cpu"))) == ["xla-cpu-host", "iree-cpu-host"]
     assert {str(target) for target in expand(["all"])} == set(table())
     assert all(target.backend == "iree" for target in expand(["iree-*"]))
     assert set(SHORTHANDS) == {"cpu", "tpu", "all"}

@@ -51,6 +51,7 @@ def check(model: Any, *, exact: bool = True) -> None:
             lambda n: torch.kaiser_window(n, periodic=False, beta=6.0),
             lambda n: torch.tensor([n, n + 1]) + torch.as_tensor(n) + torch.tensor(n, dtype=torch.float64),
             lambda n: torch.arange(min(n, int(n * 2.0 / 4.0) + 1)) + max(n, 3, 2 * n),
+            lambda n: torch.ones(2) * float(n) + divmod(n, 3)[1] + abs(n - 9) + round(n / 3),
             lambda n: torch.ones(int(np.ceil(n / 2)), int(np.floor(n * 1.5))) * np.sqrt(n) + np.log(n),
             lambda n: torch.ones(2) * np.power(n, 2) + np.maximum(n, 4) + np.float32(n) + np.ceil(n / 4),
             lambda n: torch.eye(n) * math.sqrt(n) + math.log(n) - math.log2(n + 1),
