@@ -161,13 +161,7 @@ def may_rewriting_help(error: BaseException) -> bool:
     What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` there, and compiled code that
     asks a tensor for its values gets those that are the same in every call. Bytes are conditions there.
     """
-    said = (
-        *_COMPILED,
-        "expected predicate to be bool",
-        "Pending unbacked symbols",
-        "loop of ufunc",
-        "unhashable type",
-    )
+    said = (*_COMPILED, *_SAID_OF_SIZES, "expected predicate to be bool", "Couldn't swap")
     return is_about_sizes(error) or any(each in str(error) for each in said)
 
 

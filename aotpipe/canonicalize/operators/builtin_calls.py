@@ -40,6 +40,9 @@ def of(function: Any) -> Function | None:
         function = function.keywords.get("real_callable", function)
     if (found := _TABLE.get(id(function))) is not None:
         return found[1]
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.nn.Module) and getattr(function, "__func__", None) in _MOVES:
+        return functools.partial(_module_to, owner, *_MOVES[function.__func__])
     owners = (dynamic_list_methods, unbacked_items, size_keys)
     return next(filter(None, (each.method(function) for each in owners)), None)
 
@@ -288,6 +291,27 @@ def _has_traced(data: Any) -> bool:
 def _has_tensor(data: Any) -> bool:
     leaves = pytree.tree_leaves(data)
     return any(unbacked_items.is_varying(leaf) or isinstance(leaf, FakeTensor) for leaf in leaves)
+
+
+# What moves a module, with what `to` would be given.
+_MOVES: Final[dict[Any, tuple[Any, ...]]] = {
+    torch.nn.Module.to: (),
+    torch.nn.Module.cpu: ("cpu",),
+    torch.nn.Module.float: (torch.float32,),
+    torch.nn.Module.double: (torch.float64,),
+    torch.nn.Module.half: (torch.float16,),
+    torch.nn.Module.bfloat16: (torch.bfloat16,),
+}
+
+
+def _module_to(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    """`module.to(...)`, which changes nothing."""
+    device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)  # noqa: SLF001  # as `Module.to` reads them
+    for tensor in (*module.parameters(), *module.buffers()):
+        is_cast = dtype not in (None, tensor.dtype) and tensor.is_floating_point()
+        if is_cast or device not in (None, tensor.device):
+            raise refusal("a call moves a module to another dtype or device", "move it where it is made")
+    return module
 
 
 def _while_loop(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.operators import builtin_calls
 from aotpipe.core.dims import Dim
+from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.sweep import sweep
@@ -161,3 +164,29 @@ def comprehended(x):
 )
 def test_loops_over_a_size_are_loops_of_the_graph(model):
     check(model)
+
+
+def test_a_module_that_a_call_moves_to_where_it_is_stays():
+    class Moved(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            self.linear = self.linear.to(x.device)
+            return self.linear.float()(x) + self.linear.to(x)(x) + self.linear.to(dtype=x.dtype).cpu()(x)
+
+    check(Moved().requires_grad_(False))
+
+
+def test_a_module_that_a_call_casts_is_refused():
+    linear = torch.nn.Linear(2, 2)
+    assert builtin_calls.of(linear.float)() is linear
+    for move in (
+        linear.double,
+        functools.partial(linear.to, torch.float16),
+        functools.partial(linear.to, "meta"),
+    ):
+        staged = builtin_calls.of(getattr(move, "func", move))
+        with pytest.raises(ExportFailed, match="moves a module"):
+            staged(*getattr(move, "args", ()))
