@@ -26,7 +26,7 @@ from aotpipe.build.events import FrontStage, Recorder
 from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
 from aotpipe.build.record import Record
 from aotpipe.build.request import Request
-from aotpipe.core.serialization import ELSEWHERE, dumps, from_json
+from aotpipe.core.serialization import ELSEWHERE, dumps, from_json, to_json
 from aotpipe.core.stages import Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file, toolchain
@@ -71,10 +71,13 @@ class Ready:
     canonical: Callable[[], Canonical]
 
 
-def digest_of(models: Sequence[str], lowered: Mapping[ModuleKey, Lowered], goldens: bytes) -> str:
-    """A Prepared's digest, from those of the legal models (weights included) and of what was made of them."""
+def digest_of(
+    loadable: Loadable, weights_sha256: str, lowered: Mapping[ModuleKey, Lowered], goldens: bytes
+) -> str:
+    """A Prepared's digest, from what is in its modules and its files, and how these are called."""
     modules = [each.digest for each in lowered.values()]
-    return digest([*models, *modules, hashlib.sha256(goldens).hexdigest()])
+    called = to_json(loadable, derived=False)
+    return digest([called, weights_sha256, *modules, hashlib.sha256(goldens).hexdigest()])
 
 
 def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Sequence[Path]) -> Ready:
@@ -127,7 +130,7 @@ def _from_store(request: Request, cache: Cache, folder: Path) -> Ready | None:
 
 
 def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared:
-    legal, lowerable, notes = chain.legal, chain.lowerable, chain.notes
+    notes = chain.notes
     weights, state = chain.arrays()
 
     def write() -> tuple[Path, str]:
@@ -142,17 +145,15 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
         writing = beside.submit(write)
         found = chain.reference(compilers=compiling.start(chain.lowered))
         weights_path, weights_sha256 = writing.result()
-    from aotpipe.passes.digest import digest as digest_of_legal
-
-    digests = [digest_of_legal(each, weights_sha256) for each in lowerable.values()]
+    loadable = chain.loadable_from(weights_path, state)
     return Prepared(
-        name=legal.name,
+        name=chain.legal.name,
         lowered=chain.lowered,
-        loadable=chain.loadable_from(weights_path, state),
+        loadable=loadable,
         weights_sha256=weights_sha256,
         goldens=found.goldens,
         findings=(*chain.exported.findings, *notes, *found.findings),
-        digest=digest_of(digests, chain.lowered, goldens_file.dumps(found.goldens)),
+        digest=digest_of(loadable, weights_sha256, chain.lowered, goldens_file.dumps(found.goldens)),
     )
 
 

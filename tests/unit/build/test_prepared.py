@@ -14,7 +14,7 @@ from aotpipe.errors import DiskFull
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.goldens import dumps
 from aotpipe.runtime.store import Store, digest, file_digest
-from tests.unit.build.samples import LOWERED, prepared
+from tests.unit.build.samples import LOWERED, SIGNATURE, prepared
 from tests.unit.runtime.islands.test_chain import PARTS
 
 KEY = digest("a")
@@ -78,12 +78,25 @@ def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_pat
     assert not read(entry, tmp_path).loadable.weights.samefile(made.loadable.weights)
 
 
-def test_the_digest_covers_model_module_and_goldens():
-    lowered = {"iree": LOWERED}
-    base = digest_of(["m"], lowered, b"g")
-    assert base != digest_of(["n"], lowered, b"g")
-    assert base != digest_of(["m"], {"iree": replace(LOWERED, digest="9" * 64)}, b"g")
-    assert base != digest_of(["m"], lowered, b"h")
+def test_the_digest_covers_what_is_loaded_module_and_goldens(made: Prepared):
+    lowered, loadable = {"iree": LOWERED}, made.loadable
+    base = digest_of(loadable, "1", lowered, b"g")
+    assert base == digest_of(replace(loadable, weights=Path("elsewhere")), "1", lowered, b"g")
+    others = [
+        digest_of(loadable, "2", lowered, b"g"),
+        digest_of(loadable, "1", {"iree": replace(LOWERED, digest="9" * 64)}, b"g"),
+        digest_of(loadable, "1", lowered, b"h"),
+        *(
+            digest_of(changed, "1", lowered, b"g")
+            for changed in (
+                replace(loadable, signatures={"forward": replace(SIGNATURE, state=())}),
+                replace(loadable, signatures={"other": SIGNATURE}),
+                replace(loadable, asserts={"forward": ("x is large",)}),
+                replace(loadable, parts=PARTS),
+            )
+        ),
+    ]
+    assert len({base, *others}) == len(others) + 1
 
 
 def test_no_room_for_the_weights_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,6 @@ from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Legal
 from aotpipe.model import spec
 from aotpipe.passes import legalize
-from aotpipe.passes.digest import digest
 from tests.unit.passes.legal import Runner, check, exported, legal, model, targets
 
 X = torch.linspace(-1.0, 2.0, 12).reshape(3, 4)
@@ -189,5 +188,7 @@ def test_the_exported_program_is_left_as_it_was() -> None:
     text = str(before.entries[0].program)
     first, second = legalize(before, legalization()), legalize(before, legalization())
     assert str(before.entries[0].program) == text
-    assert digest(first, "") == digest(second, "")
+    assert [str(entry.graph.graph) for entry in first.entries] == [
+        str(entry.graph.graph) for entry in second.entries
+    ]
     assert all(torch.equal(first.weights[name], weight) for name, weight in second.weights.items())

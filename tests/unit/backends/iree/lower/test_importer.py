@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,6 +99,47 @@ def test_the_same_model_gives_the_same_digest_and_leaves_the_legal_program_as_it
     assert program.entries[0].graph.print_readable(print_output=False) == before
     assert importer.lower(legal(Branches(), (X,))).digest == first.digest
     assert importer.lower(legal(Linear(), (X,))).digest != first.digest
+
+
+SCRIPT = """
+import torch
+from aotpipe.backends.iree.lower import importer
+from tests.programs.through import legal
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros(()))
+    def forward(self, x):
+        self.count.add_(1)
+        y = x * torch.tensor([1.0, 2.0, 3.0])
+        chosen = torch.cond(x.sum() > 0, lambda x: self.linear(x), lambda x: x * torch.tensor(2.0), (y,))
+        return chosen, x[x > 0]
+found = importer.lower(legal(Model(), (torch.ones(4, 3),))).digest
+print(found)
+"""
+
+
+def test_another_process_in_another_folder_gives_the_same_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    root = str(Path(__file__).parents[5])
+    other = subprocess.run(
+        [sys.executable, "-W", "ignore", script.name],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PATH": "", "HOME": str(tmp_path)},
+    )
+    monkeypatch.chdir(root)
+    found: dict[str, Any] = {}
+    exec(compile(SCRIPT, "elsewhere/other.py", "exec"), found)
+    assert len(found["found"]) == 64
+    assert found["found"] == other.stdout.strip()
 
 
 def test_ops_carry_the_users_line_and_the_digest_does_not() -> None:
