@@ -372,6 +372,29 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
     trace.part(_Containers).noted.extend(copies)
 
 
+def holds_containers(value: Any) -> bool:
+    """Whether a value is a container that can be changed in place, or has one in its tuples."""
+    return any(True for _ in _containers(value))
+
+
+def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
+    """Remember the containers of an element that a tensor chose: it is a copy of one of these."""
+    if holds_containers(element):
+        found = {id(each): each for value in (element, *among) for each in _containers(value)}
+        where = source.of_caller()
+        copies = [("an element", each, copied(each), where) for each in found.values()]
+        trace.part(_Containers).noted.extend(copies)
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    if type(value) in _COPIED:
+        yield value
+    elif not isinstance(value, tuple):
+        return
+    for each in dict.values(value) if isinstance(value, dict) else value:
+        yield from _containers(each)
+
+
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
     if old is new or type(old) is not type(new):
         return

@@ -187,10 +187,12 @@ def _isinstance(value: Any, kinds: Any) -> Any:
         if value.is_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
-    if host_scalars.is_host_scalar(value):
-        kind = bool if value.dtype == torch.bool else float if value.dtype.is_floating_point else int
-        return isinstance(kind(1), kinds)
-    return isinstance(value, kinds)
+    return issubclass(_type(value), kinds) if host_scalars.is_host_scalar(value) else isinstance(value, kinds)
+
+
+def _type(*args: Any) -> Any:
+    """`type(value)`: that of a host scalar is the Python number's."""
+    return host_scalars.python_type(args[0]) if len(args) == 1 else type(*args)
 
 
 def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
@@ -399,6 +401,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     any: functools.partial(logic.folded, decides=True),
     all: functools.partial(logic.folded, decides=False),
     isinstance: _isinstance,
+    type: _type,
     dict: _dict,
     len: _len,
     list: unbacked_items.listed,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.alias import rebinding
+from aotpipe.canonicalize.alias import effects, rebinding
 from aotpipe.canonicalize.operators import conditional, size_keys
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
@@ -52,6 +52,8 @@ def length(items: Sequence[Any]) -> Any:
 
 def opened(value: Any) -> Any:
     """A value, as what an index is applied to."""
+    if isinstance(value, _Chosen):
+        return value
     is_empty = type(value) in (list, tuple, dict) and not value
     return _Opened(value) if is_empty or is_dynamic_list(value) or is_indexed(value) else value
 
@@ -61,6 +63,28 @@ class _Opened:
         self._items = items
 
     def __getitem__(self, index: Any) -> Any:
+        element = self._read(index)
+        if not self._is_plain(index):
+            effects.note_chosen(element, _values(self._items))
+        return element
+
+    def part(self, index: Any) -> Any:
+        """The element, of which an element or a method is taken at once."""
+        element = self._read(index)
+        if self._is_plain(index) or not effects.holds_containers(element):
+            return element
+        return _Chosen(element, _values(self._items), functools.partial(self._change, element, index))
+
+    def _change(self, element: Any, index: Any, change: Callable[[Any], Any]) -> Any:
+        if is_dynamic_list(self._items):
+            given = change(element)
+            set_element(self._items, index, element)
+            return given
+        # Functions of the elements, in which a branch finds what it may change.
+        changes = [_applied(change, each) for each in _values(self._items)]
+        return _called(changes, _place(self._items, index), (), {})
+
+    def _read(self, index: Any) -> Any:
         ends = (index.start, index.stop, index.step) if isinstance(index, slice) else ()
         if ends and (is_dynamic_list(self._items) or any(map(torch_functions.is_traced, ends))):
             return _sliced(list(self._items), *ends)
@@ -106,6 +130,91 @@ class _Opened:
         return _is_known(self._items, index) if is_dynamic_list(self._items) else not self._is_traced(index)
 
 
+def _applied(change: Callable[[Any], Any], element: Any) -> Callable[[], Any]:
+    return lambda: change(element)
+
+
+class _Chosen:
+    """An element of a list or dict that a tensor chooses, as long as it has no name.
+
+    It is read from a copy, and changed where it is.
+
+    Attributes:
+        element: The copy.
+        among: The containers of which it is one.
+        change: Calls a function with the element itself; takes the function.
+    """
+
+    def __init__(
+        self, element: Any, among: Sequence[Any], change: Callable[[Callable[[Any], Any]], Any]
+    ) -> None:
+        self.element = element
+        self.among = among
+        self.change = change
+
+    def __getitem__(self, index: Any) -> Any:
+        inner = opened(self.element)[index]
+        effects.note_chosen(inner, self.among)
+        return inner
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.change(lambda element: opened(element).__setitem__(index, value))
+
+    def __delitem__(self, index: Any) -> None:
+        self.change(lambda element: opened(element).__delitem__(index))
+
+    def part(self, index: Any) -> Any:
+        """The element's own element, of which an element or a method is taken at once."""
+        inner = part(opened(self.element), index)
+        copied = inner.element if isinstance(inner, _Chosen) else inner
+        if not effects.holds_containers(copied):
+            return inner
+
+        def change(changed: Callable[[Any], Any]) -> Any:
+            def within(element: Any) -> Any:
+                found = part(opened(element), index)
+                return found.change(changed) if isinstance(found, _Chosen) else changed(found)
+
+            return self.change(within)
+
+        return _Chosen(copied, self.among, change)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _CHANGING:
+            return getattr(self.element, name)
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self.change(lambda each: trace.operators().call(getattr(each, name), *args, **kwargs))
+
+        return method
+
+
+# The methods of lists, dicts, deques and counters that change them.
+_CHANGING: Final = frozenset(
+    "append appendleft clear extend extendleft insert move_to_end pop popitem popleft remove reverse rotate "
+    "setdefault sort subtract update".split()
+)
+
+
+def part(value: Any, index: Any) -> Any:
+    """`value[index]` of what is `opened`, of which an element or a method is taken at once."""
+    return value.part(index) if isinstance(value, _Opened | _Chosen) else value[index]
+
+
+def _values(items: Any) -> list[Any]:
+    return [*items.values()] if isinstance(items, dict) else [*items]
+
+
+def _place(items: Any, index: Any) -> torch.Tensor:
+    """Where in a list or a dict the element stands that a traced number chooses."""
+    number = host_scalars.item(torch_functions.as_tensor(index))
+    if number.dtype.is_floating_point and not isinstance(items, dict):
+        raise TypeError(f"{type(items).__name__} indices must be integers or slices")
+    if isinstance(items, dict):
+        return _of_key(list(items), number)
+    return _in_range(number, len(items)).clamp(0, len(items) - 1)
+
+
 def _same(error: LookupError) -> LookupError:
     return error
 
@@ -117,15 +226,8 @@ def is_indexed(value: Any) -> bool:
 
 def get_element(value: Any, index: Any) -> Any:
     """`value[index]`, `index` a traced number."""
-    number = host_scalars.item(torch_functions.as_tensor(index))
-    if number.dtype.is_floating_point and not isinstance(value, dict):
-        raise TypeError(f"{type(value).__name__} indices must be integers or slices")
+    position, items = _place(value, index), _values(value)
     decisions.expression("index")
-    if isinstance(value, dict):
-        items, position = list(value.values()), _of_key(list(value), number)
-    else:
-        items = list(value)
-        position = _in_range(number, len(items)).clamp(0, len(items) - 1)
     if all(callable(each) and not isinstance(each, torch.Tensor) for each in items):
         return lambda *args, **kwargs: _called(items, position, args, kwargs)
     return _element(items, position)
@@ -175,7 +277,7 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     if isinstance(index, slice):
         raise refusal("a slice of a list whose length a tensor decides is assigned", _STACK, "list-grows")
     keys: Any = list(items) if isinstance(items, dict) else range(len(items))
-    held = [*items.values()] if isinstance(items, dict) else [*items]
+    held = _values(items)
     found, new = _of_one_form(held, value)
     number = host_scalars.as_int64(index) if isinstance(index, int) else host_scalars.item(index)
     if isinstance(items, dict):
@@ -274,6 +376,7 @@ def popped(items: list[Any], index: Any = -1) -> Any:
     if isinstance(items[-1], DynamicList) and is_last:
         last = items[-1]
         value = get([last], -1)
+        effects.note_chosen(value)
         items[-1] = DynamicList(last.kind, last.buffers, last.count - 1)
         return value
     if is_last or (isinstance(index, int) and index >= 0 and not is_dynamic_list(items[: index + 1])):
@@ -281,6 +384,7 @@ def popped(items: list[Any], index: Any = -1) -> Any:
     found = whole(items) if is_dynamic_list(items) else _static(items)
     position = _in_range(_whole_number(index), found.count)
     value = at_position(found, position)
+    effects.note_chosen(value)
     at = torch.arange(found.kind.capacity)
     items[:] = [_rows_at(found, at + (at >= position).to(torch.int64), found.count - 1)]
     return value
@@ -418,9 +522,14 @@ def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
 
 
 def method(function: Any) -> Callable[..., Any] | None:
-    """What stands for a method of a growing list, where Python's own would take its parts for elements."""
+    """What stands for a method of a growing list, where Python's own would take its parts for elements.
+
+    So does what stands for a dict's `get`, which is asked for a traced number.
+    """
     items: Any = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
+    if isinstance(items, dict) and name == "get":
+        return _get_of(items, size_keys.method(function) or function)
     if type(items) is not list or name not in _METHODS:
         return None
     if name == "pop" and not items:
@@ -467,6 +576,17 @@ def method(function: Any) -> Callable[..., Any] | None:
         )
 
     return refuse
+
+
+def _get_of(table: dict[Any, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    def get(key: Any, *default: Any) -> Any:
+        among = {each: value for each, value in table.items() if isinstance(each, int | float)}
+        if not host_scalars.is_host_scalar(key) or type(table) is not dict or not among:
+            return function(key, *default)
+        there = (torch.tensor(list(among)) == key).any()
+        return conditional.choose(there, lambda: get_element(among, key), lambda: (*default, None)[0])
+
+    return get
 
 
 _METHODS: Final = frozenset(

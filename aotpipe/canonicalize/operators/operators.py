@@ -215,6 +215,11 @@ def indexed(value: Any) -> Any:
     return dynamic_list_methods.opened(value) if is_on() else value
 
 
+def part(value: Any, index: Any) -> Any:
+    """`value[index]`, of which an element or a method is taken at once."""
+    return dynamic_list_methods.part(value, index) if is_on() else value[index]
+
+
 def keywords(kwargs: dict[str, Any]) -> Any:
     """`**kwargs` at the beginning of a function."""
     return optional_values.of_keywords(kwargs) if is_on() else kwargs
@@ -350,7 +355,7 @@ def is_(left: Any, right: Any) -> Any:
     """`left is right`; whether a value is None may be traced."""
     optional = _against_none(left, right)
     if optional is None:
-        return left is right
+        return left == right if _is_number_shared(left, right) else left is right
     return not optional.is_present and optional_values.presence(optional, wanted=False)
 
 
@@ -358,7 +363,7 @@ def is_not(left: Any, right: Any) -> Any:
     """`left is not right`."""
     optional = _against_none(left, right)
     if optional is None:
-        return left is not right
+        return left != right if _is_number_shared(left, right) else left is not right
     return optional.is_present or optional_values.presence(optional, wanted=True)
 
 
@@ -367,6 +372,18 @@ def _against_none(left: Any, right: Any) -> OptionalValue | None:
         if isinstance(value, OptionalValue) and other is None:
             return value
     return None
+
+
+def _is_number_shared(left: Any, right: Any) -> bool:
+    """Whether one is a host scalar, and the other a number that Python has once, such as True."""
+    number, constant = (left, right) if host_scalars.is_host_scalar(left) else (right, left)
+    if not host_scalars.is_host_scalar(number) or host_scalars.python_type(number) is not type(constant):
+        return False
+    return isinstance(constant, int) and _SHARED[0] <= constant <= _SHARED[1]
+
+
+# CPython has one object for each of these.
+_SHARED: Final = (-5, 256)
 
 
 def equal(left: Any, right: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import dynamic_list_methods
 from aotpipe.canonicalize.trace import fixpoint, regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
@@ -139,7 +140,9 @@ def of(value: Any) -> UnbackedItems | None:
         found = dynamic_list_methods.whole(value)
 
         def at(number: Any) -> Any:
-            return dynamic_list_methods.at_position(found, host_scalars.as_int64(number))
+            element = dynamic_list_methods.at_position(found, host_scalars.as_int64(number))
+            effects.note_chosen(element)
+            return element
 
         return UnbackedItems(found.count, found.kind.capacity, at)
     if isinstance(value, torch.Tensor) and value.dim() and isinstance(size := value.shape[0], torch.SymInt):

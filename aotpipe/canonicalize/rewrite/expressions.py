@@ -134,11 +134,13 @@ class _Expressions(Own):
         for each in node.args:
             if isinstance(each, ast.Starred):
                 each.value = calling("spread", each.value)
+        if isinstance(node.func, ast.Attribute):
+            node.func.value = owner(node.func.value)
         return ast.copy_location(ast.Call(operator("call"), [node.func, *node.args], node.keywords), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
-        node.value = calling("indexed", node.value)
+        node.value = calling("indexed", owner(node.value))
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
@@ -210,6 +212,16 @@ def index(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Tuple):
         node.elts = [index(each) for each in node.elts]
     return node
+
+
+def owner(node: ast.expr) -> ast.expr:
+    """An expression that was rewritten, of which an element or a method is taken at once.
+
+    The container `items[index]` gets no other name so, and what is changed in it is changed in `items`.
+    """
+    if not isinstance(node, ast.Subscript):
+        return node
+    return ast.copy_location(calling("part", node.value, index(node.slice)), node)
 
 
 def catching(node: ast.Try) -> None:

@@ -50,6 +50,7 @@ from aotpipe.canonicalize.rewrite.expressions import (
     index,
     is_locals,
     is_talk,
+    owner,
     test,
 )
 from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, jumps_at_last, loop_without_jumps
@@ -212,7 +213,7 @@ class _Writer:
         target = node.target
         if isinstance(target, ast.Subscript):
             at = expression(index(target.slice))
-            call = calling("augment_item", name, expression(target.value), at, value)
+            call = calling("augment_item", name, owner(expression(target.value)), at, value)
             return ast.copy_location(ast.Expr(call), node)
         if dotted(target) is None:
             node.value = value

@@ -96,6 +96,16 @@ def is_host_scalar(value: object) -> bool:
     return id(value) in trace.part(_Scalars).tensors
 
 
+def python_type(value: object) -> type:
+    """`type(value)`, of a host scalar that of the number."""
+    if not is_host_scalar(value):
+        return type(value)
+    assert isinstance(value, torch.Tensor)
+    if value.dtype == torch.bool:
+        return bool
+    return float if value.dtype.is_floating_point else complex if value.dtype.is_complex else int
+
+
 def as_host_scalar(tensor: torch.Tensor) -> torch.Tensor:
     """Take a tensor for a Python number from now on; it must have no other name."""
     trace.part(_Scalars).tensors[id(tensor)] = tensor
@@ -450,7 +460,8 @@ def unhashable() -> Iterator[None]:
 
     def hashed(tensor: torch.Tensor) -> int:
         # What asks for a hash in C, a dict or a set, has no frame of its own.
-        if is_host_scalar(tensor) and _is_model(sys._getframe(1)):  # noqa: SLF001
+        frame = sys._getframe(1)  # noqa: SLF001
+        if is_host_scalar(tensor) and (_is_model(frame) or _is_operator(frame)):
             raise as_key()
         found: int = before(tensor)
         return found
@@ -465,6 +476,11 @@ def unhashable() -> Iterator[None]:
     of_nested: Any = torch.SymInt.__hash__
     with trace.assigned(torch.Tensor, __hash__=hashed), trace.assigned(torch.SymInt, __hash__=of_size):
         yield
+
+
+def _is_operator(frame: FrameType) -> bool:
+    # The operators call in place of the model.
+    return str(frame.f_globals.get("__name__")).startswith(trace.OPERATORS_MODULE.rpartition(".")[0])
 
 
 def _is_model(frame: FrameType) -> bool:

@@ -1,0 +1,199 @@
+"""Containers in a list or a dict of which a tensor chooses one, against eager: no change of one is lost."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from tests.sweep import sweep
+from tests.unit.canonicalize.trace.agree import check
+
+CALLS = tuple(
+    (torch.tensor(values),)
+    for values in ([1.0, -0.5, 0.25, 2.0], [-1.0, -0.5, -0.25, -2.0], [-1.0, 3.5, 0.25, 2.0])
+)
+
+
+def appended(x):
+    groups = [[] for _ in range(3)]
+    for value in x:
+        groups[int(value.abs()) % 3].append(value)
+    return [torch.tensor(0.0) + sum(group) for group in groups]
+
+
+def appended_by_another_name(x):
+    first = []
+    groups = [first, []]
+    for value in x:
+        groups[int(value > 0)].extend([value, value])
+    return torch.tensor(len(first))
+
+
+def appended_in_a_dict(x):
+    groups = {0: [], 1: []}
+    for value in x:
+        groups[int(value > 0)].append(value)
+    return [torch.tensor(len(group)) for group in groups.values()]
+
+
+def assigned(x):
+    table = [[x[0], x[1]], [x[2], x[3]]]
+    table[int(x[0] > 0)][0] = x[1] * 3
+    return table
+
+
+def assigned_where_a_branch_is(x):
+    table = [[x[0], x[1]], [x[2], x[3]]]
+    if x[1] > 0:
+        table[int(x[0] > 0)][1] = x[1] * 3
+    return table
+
+
+def counted_in_a_table(x):
+    table = [[0] * 3 for _ in range(3)]
+    for k in range(2):
+        table[int(x[k].abs()) % 3][int(x[k + 1].abs()) % 3] += 1
+    return torch.tensor(table)
+
+
+def counted_in_dicts(x):
+    counts = [{"n": x[0]}, {"n": x[1]}]
+    for value in x:
+        counts[int(value > 0)]["n"] = value
+    return [count["n"] for count in counts]
+
+
+def in_tuples(x):
+    groups = (([], 1), ([], 2))
+    for value in x:
+        groups[int(value > 0)][0].append(value)
+    return [torch.tensor(len(group)) for group, _ in groups]
+
+
+def popped(x):
+    groups = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    value = groups[int(x[0] > 0)].pop()
+    del groups[int(x[1] > 0)][0]
+    return torch.tensor(0.0) + value, [torch.tensor(len(group)) for group in groups]
+
+
+def rows_of_a_growing_list(x):
+    rows = []
+    for value in x:
+        if value > 0:
+            rows.append([value])
+        elif rows:
+            rows[-1][0] = value
+    total = torch.tensor(0.0)
+    for row in rows:
+        total = total + row[0]
+    return total
+
+
+def read_by_a_name(x):
+    table = [[x[0], x[1]], [x[2], x[3]]]
+    row = table[int(x[0] > 0)]
+    return row[0] + row[1], len(row)
+
+
+@pytest.mark.parametrize(
+    "function",
+    sweep(
+        [
+            appended,
+            appended_by_another_name,
+            appended_in_a_dict,
+            assigned,
+            assigned_where_a_branch_is,
+            counted_in_a_table,
+            counted_in_dicts,
+            in_tuples,
+            popped,
+            rows_of_a_growing_list,
+            read_by_a_name,
+        ],
+        quick=7,
+    ),
+)
+def test_the_chosen_one_is_changed(function) -> None:
+    check(function, *CALLS)
+
+
+def changed_by_a_name(x):
+    groups = [[x[0]], [x[1]]]
+    chosen = groups[int(x[0] > 0)]
+    chosen.append(x[2])
+    return torch.tensor(len(groups[0]))
+
+
+def changed_behind_a_name(x):
+    table = [[x[0], x[1]], [x[2], x[3]]]
+    row = table[int(x[0] > 0)]
+    table[0][0] = x[1]
+    return row[0]
+
+
+def changed_in_a_loop(x):
+    rows = []
+    for value in x:
+        if value > 0:
+            rows.append([value, value])  # noqa: PERF401
+    for row in rows:
+        row[0] = row[0] + 1
+    return rows[0][0]
+
+
+@pytest.mark.parametrize("function", [changed_by_a_name, changed_behind_a_name, changed_in_a_loop])
+def test_a_second_name_is_refused(function) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    with pytest.raises(ExportFailed, match="is changed in place") as raised:
+        export(canonicalize(as_spec(Model(), args=CALLS[0])))
+    assert raised.value.where is not None
+
+
+def got(x):
+    table = {0: 1.0, 3: 2.0, "k": 4.0}
+    absent = table.get(int(x[1] * 2))
+    return (
+        torch.tensor(0.0) + table.get(int(x[0] > 0), -1.0),
+        torch.tensor(-2.0) if absent is None else torch.tensor(absent),
+    )
+
+
+def compared(x):
+    number, flag, zero = int(x[0]), bool(x[0] > 0), 0
+    found = (type(number) is int, type(flag) is bool, flag is True, number is not zero)
+    return [torch.tensor(each) for each in found]
+
+
+@pytest.mark.parametrize("function", [got, compared])
+def test_a_number_is_one_of_pythons(function) -> None:
+    check(function, *CALLS)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda table, key: table.setdefault(key, 5.0),
+        lambda table, key: table.pop(key),
+        lambda table, key: collections.OrderedDict(table).get(key, 5.0),
+    ],
+    ids=["setdefault", "pop", "get of a subclass"],
+)
+def test_a_number_as_a_key_is_refused(ask) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            table = {0: 1.0, 1: 2.0}
+            return torch.tensor(0.0) + ask(table, int(x[0] > 0))
+
+    with pytest.raises(ExportFailed, match="is a key of a dict"):
+        export(canonicalize(as_spec(Model(), args=CALLS[0])))
