@@ -339,12 +339,6 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
     if not dynamic_list.is_dynamic_list(values[at]):
         return dynamic_list.slots(summary.after[at])  # the next round tells
     room = _assumed_room(start, values, summary)
-    if room is None:
-        raise refusal(
-            "a list grows in a loop whose number of iterations has no bound",
-            "loop over `range(min(n, N))`, or let the loop's test say `i < N` of a counter",
-            "list-grows",
-        )
     named = _shown(loop.variables.names[at])
     said = (
         f"{named} grows in a loop whose number of iterations no counter proves: it has room for {{}} elements"
@@ -359,14 +353,12 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
     return found
 
 
-_WORKLIST: Final = 256
+# Iterations of a loop that empties a list, or whose test says nothing of a counter or of a length.
+_UNCOUNTED: Final = 256
 
 
-def _assumed_room(start: Values, values: Values, summary: dry_run.EffectSummary) -> int | None:
-    """How many iterations a loop may have that empties a list, or whose counter moves where a tensor decides.
-
-    None where its test says nothing of a counter or of a length.
-    """
+def _assumed_room(start: Values, values: Values, summary: dry_run.EffectSummary) -> int:
+    """How many iterations a loop may have whose counter moves where a tensor decides, or which has none."""
     found: list[int] = []
     for limit, base, off in _limits(summary):
         for first, given in zip(start, values, strict=True):
@@ -374,9 +366,7 @@ def _assumed_room(start: Values, values: Values, summary: dry_run.EffectSummary)
             begun = first if isinstance(first, int) else host_scalars.upper_bound(first) if limit.floor else 0
             if given is base and begun is not None:
                 found.append(max(0, begun + off - limit.value if limit.floor else limit.value - off - begun))
-    if not found and any(limit.floor for limit in summary.limits):
-        return _WORKLIST
-    return sum(found) if found else None
+    return sum(found) if found else _UNCOUNTED
 
 
 def most_in_range(start: Any, stop: Any, step: int) -> Any:

@@ -188,13 +188,6 @@ def sliced(x, n):
     return torch.stack(out[::2])
 
 
-def without_a_bound(x, n):
-    out = [x]
-    while out[-1].sum() < n:
-        out.append(out[-1] + 1)
-    return torch.stack(out)
-
-
 def mixed_up(x, n):
     out = [x]
     if n > 1:
@@ -208,7 +201,6 @@ def mixed_up(x, n):
     [
         (returned, "a list whose length a tensor decides"),
         (sliced, "is sliced with a step"),
-        (without_a_bound, "whose number of iterations has no bound"),
         (mixed_up, "`remove` of a list whose length a tensor decides"),
     ],
 )
@@ -218,6 +210,28 @@ def test_what_no_graph_can_do_with_it_is_refused_at_its_line(model: Any, said: s
     assert said in str(caught.value)
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_dynamic_list_methods.py")
+
+
+def without_a_bound(x, n):
+    out = [x]
+    while out[-1].sum() < n:
+        out.append(out[-1] + 1)
+    return torch.stack(out)
+
+
+def those_left(x, n):
+    order, kept = x.argsort(descending=True), []
+    while order.numel() > 0:
+        kept.append(order[0])
+        order = order[1:][x[order[1:]] < x[order[0]] - n]
+    return torch.stack(kept)
+
+
+@pytest.mark.parametrize("model", [without_a_bound, those_left], ids=lambda model: model.__name__)
+def test_a_list_has_room_where_no_counter_tells_the_iterations(model: Any) -> None:
+    check(model, *LISTS)
+    found = export(canonicalize(as_spec(model, args=LISTS[0]))).findings
+    assert [each.code for each in found].count("list-room-assumed") == 1
 
 
 INDEXED = tuple((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [4.0, -2.0, -3.0], [0.1, 5.0, 0.0]))
