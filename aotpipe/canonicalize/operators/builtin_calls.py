@@ -187,6 +187,8 @@ def _isinstance(value: Any, kinds: Any) -> Any:
         if value.is_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
+    if type(value) is dynamic_list_methods.ChosenCallable:
+        return value.asked(lambda each: isinstance(each, kinds))
     return issubclass(_type(value), kinds) if host_scalars.is_host_scalar(value) else isinstance(value, kinds)
 
 

@@ -99,7 +99,7 @@ class _Opened:
             raise runtime_asserts.raised(functools.partial(_same, error)) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if self._is_plain(index) or isinstance(self._items, tuple | torch.nn.ModuleList):
+        if self._is_plain(index) or isinstance(self._items, (tuple, *_OF_MODULES)):
             self._items[self._key(index)] = value
         else:
             set_element(self._items, index, value)
@@ -219,9 +219,12 @@ def _same(error: LookupError) -> LookupError:
     return error
 
 
+_OF_MODULES: Final = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
+
+
 def is_indexed(value: Any) -> bool:
     """Whether a value is one whose elements may be chosen by an index that only a run knows."""
-    return type(value) in (list, tuple, dict, torch.nn.ModuleList) and len(value) > 0
+    return type(value) in (list, tuple, dict, *_OF_MODULES) and len(value) > 0
 
 
 def get_element(value: Any, index: Any) -> Any:
@@ -229,7 +232,7 @@ def get_element(value: Any, index: Any) -> Any:
     position, items = _place(value, index), _values(value)
     decisions.expression("index")
     if all(callable(each) and not isinstance(each, torch.Tensor) for each in items):
-        return lambda *args, **kwargs: _called(items, position, args, kwargs)
+        return ChosenCallable(items, position)
     return _element(items, position)
 
 
@@ -296,6 +299,45 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     names = [leaf for leaf in pytree.tree_leaves([held, value]) if isinstance(leaf, torch.Tensor)]
     for place, key in enumerate(keys):
         items[key] = _selected(result, host_scalars.as_int64(place), names)
+
+
+class ChosenCallable:
+    """The one of several modules or functions that a tensor chooses.
+
+    It is called, read and set by branches.
+    """
+
+    def __init__(self, items: Sequence[Any], position: torch.Tensor) -> None:
+        vars(self).update(_items=items, _position=position)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the chosen one."""
+        return _called(self._items, self._position, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # of a protocol of Python's
+        return self.asked(lambda each: getattr(each, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        sets = [_applied(lambda each: setattr(each, name, value), each) for each in self._items]
+        _called(sets, self._position, (), {})
+
+    def __eq__(self, other: object) -> Any:
+        return self.asked(lambda each: each == other)
+
+    __hash__ = None  # type: ignore[assignment]  # only a run knows it
+
+    def asked(self, ask: Callable[[Any], Any]) -> Any:
+        """What a function gives of the chosen one."""
+        found = [ask(each) for each in self._items]
+        if all(callable(each) and not isinstance(each, torch.Tensor) for each in found):
+            return ChosenCallable(found, self._position)
+        if isinstance(found[0], bool) and found.count(found[0]) == len(found):
+            return found[0]
+        element = _element(found, self._position)
+        effects.note_chosen(element, found)
+        return element
 
 
 def _called(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:

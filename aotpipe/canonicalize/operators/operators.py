@@ -355,7 +355,7 @@ def is_(left: Any, right: Any) -> Any:
     """`left is right`; whether a value is None may be traced."""
     optional = _against_none(left, right)
     if optional is None:
-        return left == right if _is_number_shared(left, right) else left is right
+        return left == right if _is_compared(left, right) else left is right
     return not optional.is_present and optional_values.presence(optional, wanted=False)
 
 
@@ -363,7 +363,7 @@ def is_not(left: Any, right: Any) -> Any:
     """`left is not right`."""
     optional = _against_none(left, right)
     if optional is None:
-        return left != right if _is_number_shared(left, right) else left is not right
+        return not_(left == right) if _is_compared(left, right) else left is not right
     return optional.is_present or optional_values.presence(optional, wanted=True)
 
 
@@ -374,8 +374,13 @@ def _against_none(left: Any, right: Any) -> OptionalValue | None:
     return None
 
 
-def _is_number_shared(left: Any, right: Any) -> bool:
-    """Whether one is a host scalar, and the other a number that Python has once, such as True."""
+def _is_compared(left: Any, right: Any) -> bool:
+    """Whether two are the same object in eager where they are equal.
+
+    Modules that a tensor chooses are, and host scalars beside numbers that Python has once, such as True.
+    """
+    if any(type(each) is dynamic_list_methods.ChosenCallable for each in (left, right)):
+        return True
     number, constant = (left, right) if host_scalars.is_host_scalar(left) else (right, left)
     if not host_scalars.is_host_scalar(number) or host_scalars.python_type(number) is not type(constant):
         return False

@@ -6,6 +6,7 @@ import collections
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
@@ -197,3 +198,37 @@ def test_a_number_as_a_key_is_refused(ask) -> None:
 
     with pytest.raises(ExportFailed, match="is a key of a dict"):
         export(canonicalize(as_spec(Model(), args=CALLS[0])))
+
+
+class Counting(torch.nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(scale))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.scale + self.calls
+
+
+class ByName(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = torch.nn.ModuleList([Counting(1.0), Counting(2.0)])
+        self.offsets = torch.nn.ParameterList([torch.zeros(4), torch.ones(4)])
+
+    def forward(self, x):
+        expert = self.experts[int(x[0] > 0)]
+        expert.calls += 1
+        found = expert(x) + expert.forward(x) * expert.scale
+        if expert is self.experts[0] and isinstance(expert, Counting) and expert is not None:
+            found = found * 3
+        return found + self.offsets[int(x[1] > 0)], expert.calls, [each.calls for each in self.experts]
+
+
+def test_a_chosen_module_has_its_attributes_and_its_state() -> None:
+    exported = export(canonicalize(as_spec(ByName().eval(), args=CALLS[0])))
+    module, model = exported.entries[0].program.module(), ByName().eval()
+    for call in (*CALLS, *CALLS):
+        for mine, other in zip(*map(tree_leaves, (model(*call), module(*call))), strict=True):
+            torch.testing.assert_close(torch.as_tensor(mine), other, check_dtype=False)
