@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from aotpipe.build.request import ModelOptions, Request
+from aotpipe.model.source_ranges import Place
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Fix, Rewrite, Step
-from aotpipe.tools.check.source_ranges import Place
 
 __all__ = ["SEVERITIES", "Checked", "Diagnostic", "Fix", "Place", "Rewrite", "Step", "check"]
 

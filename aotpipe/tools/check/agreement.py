@@ -26,14 +26,13 @@ from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.rewrite import staging
 from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Canonical, CanonicalEntry, ExportedEntry
-from aotpipe.model import source
+from aotpipe.model import source, source_ranges
 from aotpipe.model.garbage_collector import functions_of
+from aotpipe.model.source_ranges import Place
 from aotpipe.model.torch_arrays import view_numpy
-from aotpipe.tools.check import source_ranges
 from aotpipe.tools.check.attempt import Line, is_taken
 from aotpipe.tools.check.diagnostics import Diagnostic, Fix
 from aotpipe.tools.check.eager_runs import Observed
-from aotpipe.tools.check.source_ranges import Place
 from aotpipe.validate.eager.eager import Eager, EagerFailed, OtherResults
 
 # A program that was traced runs eager's own kernels: another answer is not a matter of rounding.

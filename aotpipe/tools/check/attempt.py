@@ -32,11 +32,10 @@ from aotpipe.errors import AotpipeError, ExportFailed, LowerFailed, UnsupportedO
 from aotpipe.export import diagnosis, export
 from aotpipe.export.diagnosis import GuardLog
 from aotpipe.export.tracing import lines_of_helpers
-from aotpipe.model import garbage_collector
+from aotpipe.model import garbage_collector, source_ranges
 from aotpipe.model.source import signature_of
-from aotpipe.tools.check import source_ranges
+from aotpipe.model.source_ranges import Place, deciding
 from aotpipe.tools.check.eager_runs import Event, Observed
-from aotpipe.tools.check.source_ranges import Place, deciding
 
 Line = tuple[str, int]
 _Key = tuple[Place, str]

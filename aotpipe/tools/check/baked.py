@@ -11,11 +11,12 @@ from typing import Final
 
 from aotpipe.canonicalize import specialization
 from aotpipe.core.stages import CanonicalEntry
-from aotpipe.tools.check import side_effects, source_ranges
+from aotpipe.model import source_ranges
+from aotpipe.model.source_ranges import Place
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
-from aotpipe.tools.check.side_effects import CONTAINERS, Effect, EffectKind
-from aotpipe.tools.check.source_ranges import Place
+from aotpipe.validate.eager import side_effects
+from aotpipe.validate.eager.side_effects import CONTAINERS, Effect, EffectKind
 
 _EFFECTS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
     # kind: (code, what happens, what to do)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 from aotpipe.core.serialization import Serializable, fields_of, renamed
 from aotpipe.core.signature import Signature
 from aotpipe.errors import AotpipeError, Obstructed, SourceLine
-from aotpipe.tools.check import source_ranges
-from aotpipe.tools.check.source_ranges import Place
+from aotpipe.model import source_ranges
+from aotpipe.model.source_ranges import Place
 
 Severity = Literal["error", "warning", "note"]
 SCHEMA: Final = 1

@@ -29,11 +29,12 @@ from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.stages import CanonicalEntry
+from aotpipe.model import source_ranges
 from aotpipe.model.object_graph import modules_of, roots_of
-from aotpipe.tools.check import side_effects, source_ranges
+from aotpipe.model.source_ranges import Place
 from aotpipe.tools.check.diagnostics import Step
-from aotpipe.tools.check.side_effects import Effect
-from aotpipe.tools.check.source_ranges import Place
+from aotpipe.validate.eager import side_effects
+from aotpipe.validate.eager.side_effects import Effect
 
 Kind = Literal["truth", "number", "size", "array", "text"]
 

@@ -19,14 +19,14 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.core.stages import Canonical, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, TrainMode
 from aotpipe.islands.sites import recording
-from aotpipe.model import source
-from aotpipe.tools.check import baked, source_ranges
+from aotpipe.model import source, source_ranges
+from aotpipe.model.source_ranges import Place, constructs
+from aotpipe.tools.check import baked
 from aotpipe.tools.check.agreement import disagreement, is_worth_it, with_fix
 from aotpipe.tools.check.attempt import Attempted, attempt
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Rewrite, Step
 from aotpipe.tools.check.eager_runs import Observed, observe
 from aotpipe.tools.check.obstacles import obstacles, stated_code
-from aotpipe.tools.check.source_ranges import Place, constructs
 
 
 def examine(request: Request) -> Checked:

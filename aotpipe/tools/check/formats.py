@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from aotpipe import __version__
 from aotpipe.errors import SourceLine
+from aotpipe.model.source_ranges import Place
 from aotpipe.tools.check import diagnostics
 from aotpipe.tools.check.diagnostics import SEVERITIES, Checked, Diagnostic, Fix
-from aotpipe.tools.check.source_ranges import Place
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 

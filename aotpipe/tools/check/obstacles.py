@@ -19,10 +19,10 @@ from aotpipe.errors import (
     StaticDim,
     UnsupportedOps,
 )
+from aotpipe.model.source_ranges import around, deciding, of_source_line
 from aotpipe.tools.check.attempt import Refusal
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Event, Kind, Observed
-from aotpipe.tools.check.source_ranges import around, deciding, of_source_line
 
 _BY_KIND: Final[Mapping[Kind, str]] = {
     "truth": "branch-on-tensor",

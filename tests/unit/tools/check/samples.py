@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotpipe.errors import SourceLine
+from aotpipe.model.source_ranges import Place
 from aotpipe.tools.check.diagnostics import Checked, Diagnostic, Fix, Rewrite, Step
-from aotpipe.tools.check.source_ranges import Place
 
 SOURCE = """import torch
 def forward(x):

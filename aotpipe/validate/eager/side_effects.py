@@ -25,10 +25,9 @@ import numpy as np
 import torch
 
 from aotpipe.canonicalize.rewrite.ast_builders import below
-from aotpipe.model import source
+from aotpipe.model import source, source_ranges
 from aotpipe.model.garbage_collector import paused
-from aotpipe.tools.check import source_ranges
-from aotpipe.tools.check.source_ranges import Place
+from aotpipe.model.source_ranges import Place
 
 EffectKind = Literal["output", "file", "random", "clock", "environment", "write"]
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.tools.check import source_ranges
-from aotpipe.tools.check.source_ranges import deciding
+from aotpipe.model import source_ranges
+from aotpipe.model.source_ranges import deciding
 
 
 def here() -> source_ranges.Place:

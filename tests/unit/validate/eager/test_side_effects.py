@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from aotpipe.tools.check import side_effects
+from aotpipe.validate.eager import side_effects
 
 LOG = logging.getLogger("test")
 EFFECTS: dict[str, Any] = {
