@@ -220,6 +220,10 @@ class ParityError(AotpipeError, exit_code=40, stage="validate"):
     parity: Parity | None = None
 
 
+class NotRepeatable(AotpipeError, exit_code=43, stage="reference"):
+    """The model gives another answer to the same call: it draws a random number, or reads the clock."""
+
+
 class ProgramCrashed(AotpipeError, exit_code=41, stage="run"):
     """A compiled program died, hung or reported a failure while it ran."""
 

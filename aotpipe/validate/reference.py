@@ -39,6 +39,7 @@ from aotpipe.validate.parity import (
     is_inexact,
     reference_output,
 )
+from aotpipe.validate.repeatability import require_repeatable
 from aotpipe.validate.work import work
 
 # Each finds a near-tie with even odds: of four, one in sixteen is missed.
@@ -87,6 +88,7 @@ def reference(
 
     Raises:
         EagerFailed: The model raises even on its own example inputs.
+        NotRepeatable: The model gives another answer to the same call.
     """
     signatures = legal.signatures
     costs = {entry.name: work(entry) for entry in legal.entries}
@@ -96,7 +98,8 @@ def reference(
         examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
         planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
     notes = list(planned.notes)
-    answers = _run(Eager(canonical.entries, signatures, policy=policy), planned.calls, notes)
+    eager = Eager(canonical.entries, signatures, policy=policy)
+    answers = _run(eager, planned.calls, notes)
     records = [
         _Record(call, answer)
         for call, answer in zip(planned.calls, answers, strict=True)
@@ -104,6 +107,7 @@ def reference(
     ]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
+    fixed = require_repeatable(eager, ((record.call, record.model) for record in records))
     asked = _affordable(records, signatures, costs, limit=_WIDE_WORK)
     if len(asked) < len(records):
         notes.append(
@@ -129,6 +133,7 @@ def reference(
         goldens=goldens,
         findings=(
             *(Finding(severity="note", code="parity-inputs", message=note) for note in notes),
+            *fixed,
             *overflows,
         ),
     )

@@ -7,7 +7,6 @@ row changed, an input whose change changed eager's answer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from aotpipe.canonicalize import specialization
 from aotpipe.core.stages import CanonicalEntry
@@ -16,32 +15,7 @@ from aotpipe.model.source_ranges import Place
 from aotpipe.tools.check.diagnostics import Diagnostic
 from aotpipe.tools.check.eager_runs import Observed
 from aotpipe.validate.eager import side_effects
-from aotpipe.validate.eager.side_effects import CONTAINERS, Effect, EffectKind
-
-_EFFECTS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
-    # kind: (code, what happens, what to do)
-    "output": ("output-dropped", "`{}` talks while the model is traced, and not in the program", ""),
-    "file": (
-        "file-at-build",
-        "`{}` opens a file when the model is traced, and not in the program: what is read is fixed",
-        "read files where the model is made, and write them where it is called",
-    ),
-    "random": (
-        "baked-random",
-        "`{}` draws when the model is traced; every call gets that number",
-        "pass the number as an input",
-    ),
-    "clock": (
-        "baked-time",
-        "`{}` reads the clock when the model is traced; every call gets that time",
-        "pass the time as an input",
-    ),
-    "environment": (
-        "baked-environment",
-        "`{}` reads the environment when the model is traced; what it gives is fixed",
-        "read it where the model is made",
-    ),
-}
+from aotpipe.validate.eager.side_effects import CONTAINERS, Effect
 
 
 def effects(observed: Observed) -> Iterator[Diagnostic]:
@@ -50,7 +24,7 @@ def effects(observed: Observed) -> Iterator[Diagnostic]:
     for effect in (*observed.effects.values(), *side_effects.numpy_draws(observed.reached)):
         if effect.kind == "write":
             continue
-        code, message, hint = _EFFECTS[effect.kind]
+        code, message, hint = side_effects.DESCRIPTIONS[effect.kind]
         if (code, effect.place) not in seen:
             seen.add((code, effect.place))
             said = message.format(effect.place.expression or effect.name)

@@ -52,6 +52,31 @@ _FUNCTIONS: Final[Mapping[CodeType, EffectKind]] = {
     random.Random.randrange.__code__: "random",
     random.Random.uniform.__code__: "random",
 }
+DESCRIPTIONS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
+    # kind: (code, what happens, what to do)
+    "output": ("output-dropped", "`{}` talks while the model is traced, and not in the program", ""),
+    "file": (
+        "file-at-build",
+        "`{}` opens a file when the model is traced, and not in the program: what is read is fixed",
+        "read files where the model is made, and write them where it is called",
+    ),
+    "random": (
+        "baked-random",
+        "`{}` draws when the model is traced; every call gets that number",
+        "pass the number as an input",
+    ),
+    "clock": (
+        "baked-time",
+        "`{}` reads the clock when the model is traced; every call gets that time",
+        "pass the time as an input",
+    ),
+    "environment": (
+        "baked-environment",
+        "`{}` reads the environment when the model is traced; what it gives is fixed",
+        "read it where the model is made",
+    ),
+}
+"""Of each kind: a code, what happens, with the place of the call in it, and what to do."""
 CONTAINERS: Final = (list, dict, set, deque, OrderedDict)
 """What a call may change in place."""
 _CHANGES: Final = frozenset(
@@ -143,6 +168,7 @@ def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) ->
         path = inner.f_code.co_filename
         # What torch, an import and this recording do for themselves is their own affair.
         is_standard = path.startswith(_STANDARD) and not ("site-packages" in path or "dist-packages" in path)
+        is_standard = is_standard or path == _FROZEN_MAPPING
         if not (is_standard or (kind == "file" and _is_reader(path))):
             return
         inner = inner.f_back
@@ -155,6 +181,8 @@ def _is_reader(path: str) -> bool:
     return "/numpy/" in path or "/scipy/" in path or path.endswith("/torch/serialization.py")
 
 
+# Of `os.environ.get`.
+_FROZEN_MAPPING: Final = Mapping.get.__code__.co_filename
 _STANDARD: Final = tuple(
     {str(Path(module.__file__).parent) for module in (os, random, logging, warnings) if module.__file__}
 )

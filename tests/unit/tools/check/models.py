@@ -106,10 +106,10 @@ class Chance(nn.Module):
 class Growing(nn.Module):
     def forward(self, x):
         found = []
-        while x.sum() > 1:  # ! list-grows
+        while x.sum() > 1:
             x = x / 2
-            found.append(x)
-        return torch.stack(found)
+            found.append(x)  # ! list-room-assumed
+        return torch.stack(found[::2])  # ! list-grows
 
 
 def halve(x):
@@ -159,9 +159,9 @@ class Many(nn.Module):
         if x.mean() > 0:  # ! paths-differ
             y = x[:, :2]
         found = []
-        while x.abs().max() > 0.1:  # ! list-grows
+        while x.abs().max() > 0.1:
             x = x / 2
-            found.append(x)
+            found.append(x)  # ! list-room-assumed
         y = y.sum() + sum(found)
         print(y)  # ! output-dropped
         return y * scale * self.table[f"{k.item()}"]  # ! baked-input text-from-tensor

@@ -1,0 +1,152 @@
+"""Whether eager gives the same answer to the same call, as a program does, which fixes numbers and times.
+
+`require_repeatable(eager, asked)` asks eager again, after every generator was seeded otherwise and with the
+clock moved on. An answer that differs is refused with the line that drew the number or read the clock.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from aotpipe.core.stages import Finding
+from aotpipe.errors import NotRepeatable
+from aotpipe.validate.eager import side_effects
+from aotpipe.validate.eager.eager import Eager, EagerFailed
+from aotpipe.validate.eager.side_effects import Effect
+from aotpipe.validate.inputs import Call
+
+Answer = Mapping[str, np.ndarray]
+# Threads add in another order; what is drawn anew differs by more.
+_RELATIVE: Final = 1e-3
+# A century: float32 tells times of today apart from 128 seconds on.
+_LATER_S: Final = 3.2e9
+_CLOCKS: Final = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+_SEED: Final = 20_011
+
+
+def require_repeatable(eager: Eager, asked: Iterable[tuple[Call, Answer]]) -> tuple[Finding, ...]:
+    """Ask eager again for the first call of each entry point whose answer is known, from the initial state.
+
+    Returns:
+        Warnings: what the model reads while it is traced that another process may give otherwise.
+
+    Raises:
+        NotRepeatable: An answer differs from the one before.
+    """
+    first: dict[str, tuple[Call, Answer]] = {}
+    for call, answer in asked:
+        if call.reset:
+            first.setdefault(call.entry_point, (call, answer))
+    findings: dict[str, Finding] = {}
+    for call, answer in first.values():
+        with _seeded(_SEED), side_effects.recording() as found:
+            again = _again(eager, call)
+        effects = [*found.effects, *side_effects.numpy_draws(found.reached)]
+        _compare(call, answer, again, effects)
+        clocks = [effect for effect in effects if effect.kind == "clock"]
+        if clocks:
+            with _later(found.reached.values()):
+                again = _again(eager, call)
+            _compare(call, answer, again, clocks)
+        for effect in effects:
+            if effect.kind in _FIXED:
+                findings.setdefault(effect.place.text, _fixed(effect))
+    return tuple(findings.values())
+
+
+def _again(eager: Eager, call: Call) -> Answer | None:
+    eager.reset()
+    try:
+        return eager.infer(call.inputs, entry_point=call.entry_point)
+    except EagerFailed:
+        return None
+
+
+def _compare(call: Call, before: Answer, after: Answer | None, effects: Sequence[Effect]) -> None:
+    if (
+        after is not None
+        and before.keys() == after.keys()
+        and all(map(_is_same, before.values(), after.values()))
+    ):
+        return
+    causes = [effect for effect in effects if effect.kind in ("random", "clock")]
+    said = f"{call.entry_point} gives another answer to the same call"
+    if causes:
+        does = "reads the clock" if causes[0].kind == "clock" else "draws a random number"
+        said += f": `{causes[0].place.expression or causes[0].name}` {does}"
+    raise NotRepeatable(
+        f"{said}; a program would give the same one for ever",
+        hint="pass what varies as an input",
+        where=causes[0].place.where if causes else None,
+    )
+
+
+def _is_same(before: np.ndarray, after: np.ndarray) -> bool:
+    if before.shape != after.shape:
+        return False
+    if before.dtype.kind in "biu":
+        return bool((before == after).all())
+    wide = np.complex128 if before.dtype.kind == "c" else np.float64
+    one, other = before.astype(wide), after.astype(wide)
+    scale = float(np.nanmax(np.abs(one), initial=0.0, where=np.isfinite(one)))
+    return bool(np.isclose(one, other, rtol=_RELATIVE, atol=_RELATIVE * scale, equal_nan=True).all())
+
+
+_FIXED: Final = ("environment", "file", "clock")
+
+
+def _fixed(effect: Effect) -> Finding:
+    code, message, hint = side_effects.DESCRIPTIONS[effect.kind]
+    said = message.format(effect.place.expression or effect.name)
+    return Finding(severity="warning", code=code, message=said, hint=hint, where=effect.place.where)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the generators of Python, numpy and torch, and give them their states back."""
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+
+def _moved(clock: Callable[[], Any], later: float, thread: int) -> Callable[[], Any]:
+    return lambda: clock() + (later if threading.get_ident() == thread else 0)
+
+
+@contextmanager
+def _later(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
+    """Move the clock on, for those who call it by the module `time` or by a name of their own module."""
+    mine = threading.get_ident()  # a compiler that another thread waits for has its time limit
+    moved: dict[int, Callable[[], Any]] = {}
+    for name in _CLOCKS:
+        for clock, later in (
+            (getattr(time, name), _LATER_S),
+            (getattr(time, f"{name}_ns"), int(_LATER_S * 1e9)),
+        ):
+            moved[id(clock)] = _moved(clock, later, mine)
+    changed: list[tuple[Any, str, Any]] = []
+    for names in ({id(each): each for each in (vars(time), *modules)}).values():
+        for name, value in list(names.items()):
+            if id(value) in moved:
+                changed.append((names, name, value))
+                names[name] = moved[id(value)]  # type: ignore[index]
+    try:
+        yield
+    finally:
+        for names, name, value in changed:
+            names[name] = value

@@ -1,0 +1,98 @@
+"""A model that gives another answer to the same call is refused, with the line that draws a number."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import secrets
+import time
+import uuid
+from time import perf_counter_ns
+
+import numpy as np
+import pytest
+import torch
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import NotRepeatable
+from aotpipe.model.spec import as_spec
+from aotpipe.validate.eager.eager import Eager
+from aotpipe.validate.inputs import Call
+from aotpipe.validate.repeatability import require_repeatable
+
+X = torch.tensor([1.0, -0.5, 0.25, 2.0])
+
+
+def asked(function):
+    """Ask eager twice, as a build does; gives the warnings."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    canonical = canonicalize(as_spec(Model().eval(), args=(X,)))
+    eager = Eager(canonical.entries)
+    call = Call(entry_point="forward", case="example", reset=True, inputs={"x": X.numpy()})
+    return require_repeatable(eager, [(call, eager.infer(call.inputs))])
+
+
+VARYING = {
+    "random.random": lambda x: x * random.random(),
+    "random.choice": lambda x: x * random.choice(range(100_000)),
+    "np.random.rand": lambda x: x + np.random.rand(),
+    "an array": lambda x: x * torch.tensor(np.random.rand(4), dtype=torch.float32),
+    "a shuffle": lambda x: x + torch.tensor(random.sample(range(1000), 4)),
+    "torch.rand": lambda x: x + torch.rand(4),
+    "torch.randperm": lambda x: x + torch.randperm(1000)[:4],
+    "secrets": lambda x: x * secrets.randbelow(1_000_000),
+    "os.urandom": lambda x: x * int.from_bytes(os.urandom(4), "big"),
+    "uuid": lambda x: x * (uuid.uuid4().int % 1_000_003),
+    "time.time": lambda x: x + time.time(),
+    "a clock by its own name": lambda x: x + perf_counter_ns(),
+    "datetime": lambda x: x + dt.datetime.now(dt.UTC).microsecond,
+}
+OF_TORCH = ("torch.rand", "torch.randperm")
+
+
+@pytest.mark.parametrize("name", VARYING)
+def test_what_varies_is_refused_with_its_line(name) -> None:
+    function = VARYING[name]
+    with pytest.raises(NotRepeatable, match="another answer to the same call") as raised:
+        asked(function)
+    if name not in OF_TORCH:  # a program has no such op: the model is refused with the op's line before
+        assert raised.value.where is not None
+        assert raised.value.where.line == function.__code__.co_firstlineno
+
+
+def timed(x):
+    start = time.perf_counter()
+    y = x * 2
+    return y, time.perf_counter() - start > 1e5 and False
+
+
+def with_noise_that_does_not_count(x):
+    return x * 2 if random.random() < 2 else x
+
+
+@pytest.mark.parametrize("function", [with_noise_that_does_not_count, lambda x: x.sum()])
+def test_the_same_answer_is_no_matter(function) -> None:
+    assert asked(function) == ()
+
+
+def test_what_another_process_may_read_otherwise_is_said() -> None:
+    codes = [each.code for each in asked(lambda x: x * len(os.environ.get("AOTPIPE_NONE", "ab")))]
+    assert codes == ["baked-environment"]
+    assert [each.code for each in asked(timed)] == ["baked-time", "baked-time"]
+
+
+def test_generators_and_clocks_are_as_before() -> None:
+    states = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].copy()
+    clock = time.time
+    with pytest.raises(NotRepeatable):
+        asked(lambda x: x + perf_counter_ns())
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
+    assert (np.random.get_state()[1] == states[2]).all()
+    assert time.time is clock
+    assert perf_counter_ns is time.perf_counter_ns
