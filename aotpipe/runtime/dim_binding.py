@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -57,6 +57,11 @@ class Binder:
         self._specs = tuple(specs)
         self._guards = tuple(guards)
         self._ranges = {symbol.name: symbol for symbol in symbols}
+        self._dims = [
+            (_InputDim(number, axis), dim)
+            for number, spec in enumerate(specs)
+            for axis, dim in enumerate(spec.dims)
+        ]
         self._solved, self._searched = self._sources()
         self._cached = lru_cache(_MAX_CACHED)(self._bind)
 
@@ -69,15 +74,13 @@ class Binder:
         return self._cached(shapes)
 
     def _bind(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
-        for index, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
+        for number, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
             if len(shape) != len(spec.dims):
-                raise self._error(index, shape, f"has {len(shape)} dims, wants {len(spec.dims)}")
+                raise self._error(number, shape, f"has {len(shape)} dims, wants {len(spec.dims)}")
             for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
                 if isinstance(dim, int) and size != dim:
-                    raise self._error(index, shape, f"has size {size} in dim {axis}, wants {dim}")
-        sizes: dict[str, int] = {}
-        for symbol, (source, form) in self._solved.items():
-            sizes[symbol] = self._solve(source, form, shapes)
+                    raise self._size_error(_InputDim(number, axis), shapes, str(dim))
+        sizes = {name: self._solve(source, form, shapes) for name, (source, form) in self._solved.items()}
         if self._searched:
             sizes = self._search(shapes, sizes)
         self._verify(shapes, sizes)
@@ -91,13 +94,11 @@ class Binder:
         """Per symbol the dim to solve it from, plain symbols before derived ones; else a dim to name."""
         forms: dict[str, list[tuple[_InputDim, Affine]]] = {}
         mentioned: dict[str, _InputDim] = {}
-        for index, spec in enumerate(self._specs):
-            for axis, dim in enumerate(spec.dims):
-                source = _InputDim(index, axis)
-                for name in sorted(dim_symbols(dim)):
-                    mentioned.setdefault(name, source)
-                if (form := affine(dim)) is not None:
-                    forms.setdefault(form.symbol, []).append((source, form))
+        for source, dim in self._dims:
+            for name in sorted(dim_symbols(dim)):
+                mentioned.setdefault(name, source)
+            if (form := affine(dim)) is not None:
+                forms.setdefault(form.symbol, []).append((source, form))
         solved = {
             name: min(found, key=lambda each: (abs(each[1].scale), abs(each[1].offset)))
             for name, found in forms.items()
@@ -105,15 +106,19 @@ class Binder:
         return solved, {name: source for name, source in mentioned.items() if name not in solved}
 
     def _solve(self, source: _InputDim, form: Affine, shapes: tuple[Shape, ...]) -> int:
-        index, axis = source
-        size = shapes[index][axis]
+        size, dim = shapes[source.number][source.axis], self._specs[source.number].dims[source.axis]
         value, rest = divmod(size - form.offset, form.scale)
         if rest:
-            dim = self._specs[index].dims[axis]
-            raise self._error(index, shapes[index], f"has size {size} in dim {axis}, wants {dim}")
+            raise self._size_error(source, shapes, str(dim))
         low, high = self._range(form.symbol)
         if value < low or (high is not None and value > high):
-            raise self._range_error(source, form, shapes)
+            span = f"{form.symbol} in {low}..{'' if high is None else high}"
+            want = span if form.scale == 1 and not form.offset else f"{dim} with {span}"
+            error = self._size_error(source, shapes, want)
+            ends = [form.scale * end + form.offset for end in (low, high) if end is not None]
+            nearest = min(ends, key=lambda end: abs(end - size))
+            error.hint = f"the nearest size is {nearest}; build with a wider range to allow others"
+            raise error
         return value
 
     def _search(self, shapes: tuple[Shape, ...], solved: Mapping[str, int]) -> dict[str, int]:
@@ -133,8 +138,8 @@ class Binder:
                     return None
                 tried = {**sizes, name: value}
                 fits = all(
-                    size_of(dim, tried) in (size, None)
-                    for _, _, size, dim in self._dims(shapes)
+                    size_of(dim, tried) in (shapes[number][axis], None)
+                    for (number, axis), dim in self._dims
                     if name in dim_symbols(dim)
                 )
                 if fits and (found := extend(tried)) is not None:
@@ -143,19 +148,10 @@ class Binder:
 
         found = extend(dict(solved))
         if found is None:
-            number, axis = self._searched[names[0]]
-            want = f"{self._specs[number].dims[axis]} with " + ", ".join(
-                str(self._ranges.get(name, name)) for name in names
-            )
-            size = shapes[number][axis]
-            raise self._error(number, shapes[number], f"has size {size} in dim {axis}, wants {want}")
+            number, axis = source = self._searched[names[0]]
+            ranges = ", ".join(str(self._ranges.get(name, name)) for name in names)
+            raise self._size_error(source, shapes, f"{self._specs[number].dims[axis]} with {ranges}")
         return found
-
-    def _dims(self, shapes: tuple[Shape, ...]) -> Iterator[tuple[int, int, int, Dim]]:
-        """Each dim of each input: the number of the input, the axis, the size, and what it should be."""
-        for index, (spec, shape) in enumerate(zip(self._specs, shapes, strict=True)):
-            for axis, (size, dim) in enumerate(zip(shape, spec.dims, strict=True)):
-                yield index, axis, size, dim
 
     def _range(self, name: str) -> tuple[int, int | None]:
         symbol = self._ranges.get(name)
@@ -163,35 +159,28 @@ class Binder:
 
     def _verify(self, shapes: tuple[Shape, ...], sizes: Mapping[str, int]) -> None:
         """Compare every dim with its value; the first that differs is the error."""
-        for index, axis, size, dim in self._dims(shapes):
+        for source, dim in self._dims:
             want = size_of(dim, sizes)
-            if size != want:
+            if shapes[source.number][source.axis] != want:
                 bound = [
                     f"`{name}` is {sizes[name]} by {self._origin(name)}" for name in sorted(dim_symbols(dim))
                 ]
-                wanted = f"{dim}" if want is None else f"{dim} = {want}"
-                raise self._error(
-                    index, shapes[index], f"has size {size} in dim {axis}, wants {wanted}", *bound
-                )
+                wanted = str(dim) if want is None else f"{dim} = {want}"
+                raise self._size_error(source, shapes, wanted, *bound)
 
     def _origin(self, name: str) -> str:
         source = self._solved[name][0] if name in self._solved else self._searched[name]
         return f"dim {source.axis} of {self._specs[source.number].name!r}"
 
-    def _range_error(self, source: _InputDim, form: Affine, shapes: tuple[Shape, ...]) -> InputShape:
-        index, axis = source
-        size = shapes[index][axis]
-        low, high = self._range(form.symbol)
-        ends = [form.scale * end + form.offset for end in (low, high) if end is not None]
-        nearest = min(ends, key=lambda end: abs(end - size))
-        span = f"{form.symbol} in {low}..{'' if high is None else high}"
-        want = span if form.scale == 1 and not form.offset else f"{self._specs[index].dims[axis]} with {span}"
-        error = self._error(index, shapes[index], f"has size {size} in dim {axis}, wants {want}")
-        error.hint = f"the nearest size is {nearest}; build with a wider range to allow others"
-        return error
+    def _size_error(
+        self, source: _InputDim, shapes: tuple[Shape, ...], wanted: str, *reasons: str
+    ) -> InputShape:
+        number, axis = source
+        shape = shapes[number]
+        return self._error(number, shape, f"has size {shape[axis]} in dim {axis}, wants {wanted}", *reasons)
 
-    def _error(self, index: int, shape: Shape, what: str, *reasons: str) -> InputShape:
-        spec = self._specs[index]
+    def _error(self, number: int, shape: Shape, what: str, *reasons: str) -> InputShape:
+        spec = self._specs[number]
         dims = ", ".join(map(str, spec.dims))
         got = f"got shape [{', '.join(map(str, shape))}], want [{dims}]"
         return InputShape(f"input {spec.name!r} {what}", reason="\n".join([got, *reasons]))
