@@ -86,10 +86,8 @@ def cast(value: Any, dtype: DType) -> Array:
         # one; the conversion alone clamps.
         held = INT32 if dtype.kind == "i" and dtype.itemsize <= INT32.itemsize else INT64
         least = int(np.iinfo(held).min)
-        ends = (constant(end, value.dtype, value.shape) for end in (least, -least))
-        fits = lax.bitwise_and(
-            *(compare(value, end) for compare, end in zip((lax.ge, lax.lt), ends, strict=True))
-        )
+        start, end = (constant(each, value.dtype, value.shape) for each in (least, -least))
+        fits = lax.bitwise_and(lax.ge(value, start), lax.lt(value, end))
         whole = lax.convert_element_type(value, held)
         value = lax.select(fits, whole, constant(least, held, value.shape))
     return lax.convert_element_type(value, dtype)
@@ -105,17 +103,6 @@ def constant(value: Any, dtype: DType, shape: Sequence[int] = ()) -> Array:
             value = (int(value) - int(info.min)) % (1 << (8 * dtype.itemsize)) + int(info.min)
         fill = np.asarray(value).astype(dtype)
     return lax.full(tuple(shape), fill, dtype)
-
-
-def broadcast(value: Array, shape: Sequence[int]) -> Array:
-    """An array in a larger shape; dims that are missing are new ones in front."""
-    shape = tuple(shape)
-    if value.shape == shape:
-        return value
-    offset = len(shape) - value.ndim
-    kept = [axis for axis in range(value.ndim) if value.shape[axis] == shape[axis + offset]]
-    squeezed = lax.squeeze(value, [axis for axis in range(value.ndim) if axis not in kept])
-    return lax.broadcast_in_dim(squeezed, shape, [axis + offset for axis in kept])
 
 
 def result_dtype(left: Any, right: Any) -> DType:

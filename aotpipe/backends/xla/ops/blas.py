@@ -15,8 +15,8 @@ import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.pointwise import like
-from aotpipe.backends.xla.padding.rules import Call, Padded, Rule, bare, of_plain, require
-from aotpipe.backends.xla.values import INT32, Array, Out, Scalar, broadcast, cast, constant, wide
+from aotpipe.backends.xla.padding.rules import Axis, Call, Padded, Rule, bare, of_plain, require
+from aotpipe.backends.xla.values import INT32, Array, Out, Scalar, cast, wide
 
 aten = torch.ops.aten
 
@@ -51,7 +51,7 @@ def _summed(left: Array, right: Array, batch: int) -> Array:
     summed = left.ndim - 1
     own = (*range(batch), *range(summed, len(shape)))
     products = lax.broadcast_in_dim(left, shape, range(left.ndim)) * lax.broadcast_in_dim(right, shape, own)
-    return lax.reduce(products, constant(0, left.dtype), lax.add, (summed,))
+    return lax.reduce_sum(products, (summed,))
 
 
 def matmul(out: Out, left: Array, right: Array) -> Array:
@@ -72,63 +72,39 @@ def added(out: Out, x: Array, product: Array, beta: Scalar, alpha: Scalar) -> Ar
         product = product * like(product, alpha)
     if beta == 0:
         return product
-    x = broadcast(cast(x, product.dtype), out.shape)
+    x = jnp.broadcast_to(cast(x, product.dtype), out.shape)
     return (x * like(x, beta) if beta != 1 else x) + product
 
 
-def _plus(product: Callable[[Out, Array, Array], Array]) -> Callable[..., Array]:
+def _plus(product: Callable[[Out, Array, Array], Array]) -> tuple[Callable[..., Array], Rule]:
 
     def lower(out: Out, x: Array, left: Array, right: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
         return added(out, x, product(out, left, right), beta, alpha)
 
-    return lower
-
-
-def _contracted(call: Call, left: Padded, right: Padded, axes: tuple[int, int]) -> tuple[Padded, Padded]:
-    """Both sides with equal axes to sum over, 0 where these do not count."""
-    arena = call.arena
-    if left.axes[axes[0]] != right.axes[axes[1]]:
-        left, right = arena.plain(left, axes[:1]), arena.plain(right, axes[1:])
-    return arena.filled(left, axes[:1], 0), arena.filled(right, axes[1:], 0)
-
-
-def _of_matrices(call: Call, left: Padded, right: Padded, rank: int) -> tuple[Padded, Padded]:
-    if rank == 3 and left.axes[0] != right.axes[0]:
-        left, right = call.arena.plain(left, (0,)), call.arena.plain(right, (0,))
-    return _contracted(call, left, right, (rank - 1, rank - 2))
-
-
-def _padded_product(rank: int) -> Rule:
-    """Of matrices, `rank` 2, or of batches of them, 3."""
-
     def rule(call: Call) -> Padded:
-        left, right = _of_matrices(call, call.args[0], call.args[1], rank)
-        return Padded(call.as_it_is(left, right), (*left.axes[:-1], right.axes[-1]))
-
-    return rule
-
-
-def _padded_addmm(rank: int) -> Rule:
-
-    def rule(call: Call) -> Padded:
-        left, right = _of_matrices(call, call.args[1], call.args[2], rank)
-        product = Padded(matmul(call.out, left.array, right.array), (*left.axes[:-1], right.axes[-1]))
-        (x, product), axes = call.arena.aligned([call.first, product], rank)
+        left, right, axes = _contracted(call, *call.args[1:3])
+        found = Padded(product(call.out, left.array, right.array), axes)
+        (x, found), axes = call.arena.aligned([call.first, found], len(axes))
         beta, alpha = (bare(call.kwargs.get(name, 1)) for name in ("beta", "alpha"))
-        return Padded(added(call.out, x.array, product.array, beta, alpha), axes)
+        return Padded(added(call.out, x.array, found.array, beta, alpha), axes)
 
-    return rule
-
-
-def _padded_vector_product(call: Call) -> Padded:
-    left, right = _contracted(call, call.args[0], call.args[1], (call.first.ndim - 1, 0))
-    return Padded(call.as_it_is(left, right), left.axes[:-1])
+    return lower, rule
 
 
-def _padded_addmv(call: Call) -> Padded:
-    left, right = _contracted(call, call.args[1], call.args[2], (1, 0))
-    x, left = call.arena.plain(call.first), call.arena.plain(left, (0,))
-    return Padded(call.as_it_is(x, left, right), left.axes[:-1])
+def _contracted(call: Call, left: Padded, right: Padded) -> tuple[Padded, Padded, tuple[Axis, ...]]:
+    """Both sides with equal axes to sum over, 0 where these do not count, and the axes of their product."""
+    arena = call.arena
+    own, other = left.ndim - 1, max(right.ndim - 2, 0)
+    for first, second in ((own, other), *([(0, 0)] if right.ndim == 3 else [])):
+        if left.axes[first] != right.axes[second]:
+            left, right = arena.plain(left, (first,)), arena.plain(right, (second,))
+    axes = (*left.axes[:own], *right.axes[other + 1 :])
+    return arena.filled(left, (own,), 0), arena.filled(right, (other,), 0), axes
+
+
+def _padded_product(call: Call) -> Padded:
+    left, right, axes = _contracted(call, *call.args[:2])
+    return Padded(call.as_it_is(left, right), axes)
 
 
 def _norm(normalization: int, *, forward: bool) -> str:
@@ -168,16 +144,14 @@ def _unpadded(call: Call) -> Any:
 
 
 OPS: Final[dict[Any, Any]] = {
-    aten.mm.default: (matmul, _padded_product(2)),
-    aten.bmm.default: (matmul, _padded_product(3)),
-    (aten.mv.default, aten.dot.default): (vector_product, _padded_vector_product),
-    aten.addmm.default: (_plus(matmul), _padded_addmm(2)),
-    aten.baddbmm.default: (_plus(matmul), _padded_addmm(3)),
-    aten.addmv.default: (_plus(vector_product), _padded_addmv),
+    (aten.mm.default, aten.bmm.default): (matmul, _padded_product),
+    (aten.mv.default, aten.dot.default): (vector_product, _padded_product),
+    (aten.addmm.default, aten.baddbmm.default): _plus(matmul),
+    aten.addmv.default: _plus(vector_product),
     # Of int8, summed in int32.
     aten._int_mm.default: (
         lambda out, x, y: lax.dot(x, y, preferred_element_type=out.dtype),
-        _padded_product(2),
+        _padded_product,
     ),
     aten._fft_c2c.default: (c2c, _unpadded),
     aten._fft_r2c.default: (r2c, _unpadded),

@@ -22,7 +22,6 @@ from aotpipe.backends.xla.values import (
     Array,
     Out,
     axis_of,
-    broadcast,
     cast,
     constant,
     is_array,
@@ -140,7 +139,7 @@ def _source(source: Any, index: Array, dtype: Any) -> Array:
     if not source.ndim and index.ndim:
         source = lax.reshape(source, (1,) * index.ndim)
     if source.shape == (1,) * index.ndim:
-        return broadcast(cast(source, dtype), index.shape)
+        return jnp.broadcast_to(cast(source, dtype), index.shape)
     return cast(lax.slice(source, (0,) * index.ndim, index.shape), dtype)
 
 

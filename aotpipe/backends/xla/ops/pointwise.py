@@ -20,7 +20,6 @@ from aotpipe.backends.xla.values import (
     DType,
     Out,
     Scalar,
-    broadcast,
     cast,
     constant,
     is_array,
@@ -102,7 +101,7 @@ Lowering = Callable[[Out, Any, Any], Array]
 
 def spread(out: Out, dtype: DType, *values: Any) -> list[Array]:
     """Operands in one dtype and in the result's shape."""
-    return [broadcast(cast(value, dtype), out.shape) for value in values]
+    return [jnp.broadcast_to(cast(value, dtype), out.shape) for value in values]
 
 
 def promoted(function: Callable[[Array, Array], Array]) -> Lowering:
@@ -196,10 +195,6 @@ def power(out: Out, base: Any, exponent: Any) -> Array:
     return lax.select(b < 0, inverse, result)
 
 
-def _shift_right(a: Array, b: Array) -> Array:
-    return (lax.shift_right_logical if a.dtype.kind == "u" else lax.shift_right_arithmetic)(a, b)
-
-
 def clamp(out: Out, x: Array, low: Any = None, high: Any = None) -> Array:
     """Between bounds; NaN stays, and above the other bound the upper one counts."""
     (result,) = spread(out, out.dtype, x)
@@ -236,44 +231,33 @@ def _each(packet: Any, overloads: str = "Tensor Scalar") -> tuple[Any, ...]:
 
 _BITWISE: Final = "Tensor Scalar Scalar_Tensor"
 _SHIFTS: Final = "Tensor Tensor_Scalar Scalar_Tensor"
+_FLOATING: Final = (
+    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh "
+    "erf erfc exp exp2 expm1 lgamma log log1p sqrt"
+).split()
+_SAME: Final = "abs ceil floor isfinite isinf isnan logical_not signbit trunc".split()
+_COMPARED: Final = "eq ne lt le gt ge".split()
+_BITS: Final = "bitwise_and bitwise_or bitwise_xor".split()
 
 OPS: Final[dict[Any, Any]] = {
-    aten.abs.default: same(jnp.abs),
-    aten.acos.default: floating(lax.acos),
-    aten.acosh.default: floating(lax.acosh),
+    # What jax calls as torch does.
+    **{getattr(aten, name).default: floating(getattr(lax, name)) for name in _FLOATING},
+    **{getattr(aten, name).default: same(getattr(jnp, name)) for name in _SAME},
+    **{_each(getattr(aten, name)): compared(getattr(lax, name)) for name in _COMPARED},
+    **{_each(getattr(aten, name), _BITWISE): exact(getattr(lax, name)) for name in _BITS},
     aten.angle.default: angle,
-    aten.asin.default: floating(lax.asin),
-    aten.asinh.default: floating(lax.asinh),
-    aten.atan.default: floating(lax.atan),
-    aten.atanh.default: floating(lax.atanh),
     aten.bitwise_not.default: same(lax.bitwise_not),
-    aten.ceil.default: same(jnp.ceil),
-    aten.cos.default: floating(lax.cos),
-    aten.cosh.default: floating(lax.cosh),
     aten.digamma.default: floating(digamma),
     aten.elu.default: elu,
-    aten.erf.default: floating(lax.erf),
-    aten.erfc.default: floating(lax.erfc),
     aten.erfinv.default: floating(lax.erf_inv),
-    aten.exp.default: floating(lax.exp),
-    aten.exp2.default: floating(lax.exp2),
-    aten.expm1.default: floating(lax.expm1),
-    aten.floor.default: same(jnp.floor),
     aten.gelu.default: lambda out, x, approximate="none": jax.nn.gelu(
         cast(x, wide(out.dtype)), approximate=approximate == "tanh"
     ),
     aten.hardtanh.default: lambda _, x, low=-1, high=1: lax.min(lax.max(x, like(x, low)), like(x, high)),
     aten.i0.default: floating(jsp.i0),
-    aten.isfinite.default: same(jnp.isfinite),
-    aten.isinf.default: same(jnp.isinf),
-    aten.isnan.default: same(jnp.isnan),
     aten.leaky_relu.default: leaky_relu,
-    aten.lgamma.default: floating(lax.lgamma),
-    aten.log.default: floating(lax.log),
     aten.log10.default: floating(jnp.log10),
-    aten.log1p.default: floating(lax.log1p),
     aten.log2.default: floating(jnp.log2),
-    aten.logical_not.default: same(jnp.logical_not),
     aten.neg.default: same(lax.neg),
     aten.reciprocal.default: floating(lambda x: 1 / x),
     aten.relu.default: same(lambda x: lax.max(x, like(x, 0))),
@@ -281,19 +265,12 @@ OPS: Final[dict[Any, Any]] = {
     aten.rsqrt.default: floating(lambda x: 1 / lax.sqrt(x)),
     (aten.sign.default, aten.sgn.default): sign,
     aten.sigmoid.default: floating(lax.logistic),
-    aten.signbit.default: same(jnp.signbit),
     aten.silu.default: floating(lambda x: x * lax.logistic(x)),
-    aten.sin.default: floating(lax.sin),
     aten.sinc.default: floating(jnp.sinc),
-    aten.sinh.default: floating(lax.sinh),
     aten.special_erfcx.default: floating(lambda x: lax.exp(x * x) * lax.erfc(x)),
     aten.special_i0e.default: floating(jsp.i0e),
     aten.special_i1.default: floating(jsp.i1),
     aten.special_i1e.default: floating(jsp.i1e),
-    aten.sqrt.default: floating(lax.sqrt),
-    aten.tan.default: floating(lax.tan),
-    aten.tanh.default: floating(lax.tanh),
-    aten.trunc.default: same(jnp.trunc),
     _each(aten.add): add,
     _each(aten.sub): subtract,
     _each(aten.mul): promoted(jnp.multiply),
@@ -302,17 +279,8 @@ OPS: Final[dict[Any, Any]] = {
     _each(aten.remainder, "Tensor Scalar Scalar_Tensor"): promoted(remainder),
     _each(aten.fmod): promoted(lax.rem),
     _each(aten.pow, "Tensor_Tensor Tensor_Scalar Scalar"): power,
-    _each(aten.eq): compared(lax.eq),
-    _each(aten.ne): compared(lax.ne),
-    _each(aten.lt): compared(lax.lt),
-    _each(aten.le): compared(lax.le),
-    _each(aten.gt): compared(lax.gt),
-    _each(aten.ge): compared(lax.ge),
-    _each(aten.bitwise_and, _BITWISE): exact(lax.bitwise_and),
-    _each(aten.bitwise_or, _BITWISE): exact(lax.bitwise_or),
-    _each(aten.bitwise_xor, _BITWISE): exact(lax.bitwise_xor),
     _each(aten.bitwise_left_shift, _SHIFTS): exact(lax.shift_left),
-    _each(aten.bitwise_right_shift, _SHIFTS): exact(_shift_right),
+    _each(aten.bitwise_right_shift, _SHIFTS): exact(jnp.right_shift),
     aten.logical_and.default: logical(lax.bitwise_and),
     aten.logical_or.default: logical(lax.bitwise_or),
     aten.logical_xor.default: logical(lax.bitwise_xor),
@@ -339,7 +307,7 @@ OPS: Final[dict[Any, Any]] = {
     aten.addcmul.default: _plus(lambda factor, b, c: factor * b * c),
     aten.addcdiv.default: _plus(lambda factor, b, c: factor * lax.div(b, c)),
     aten.complex.default: (
-        lambda out, *parts: lax.complex(*(broadcast(part, out.shape) for part in parts)),
+        lambda out, *parts: lax.complex(*(jnp.broadcast_to(part, out.shape) for part in parts)),
         elementwise,
     ),
 }

@@ -6,6 +6,7 @@ stable, NaN counts as the largest, and padding sorts last.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -26,7 +27,6 @@ from aotpipe.backends.xla.values import (
     Out,
     axes_of,
     axis_of,
-    broadcast,
     cast,
     constant,
     is_complex,
@@ -41,11 +41,6 @@ Dims = int | Sequence[int] | None
 def shaped(out: Out, value: Array) -> Array:
     """The value with the dims of size 1 that `keepdim` asks for."""
     return lax.reshape(value, out.shape)
-
-
-def total(x: Array, axes: Sequence[int]) -> Array:
-    """The sum over axes."""
-    return lax.reduce(x, constant(0, x.dtype), lax.add, tuple(axes))
 
 
 def _sum_or_product(start: int, join: Callable[..., Array]) -> tuple[Callable[..., Array], Rule]:
@@ -69,20 +64,17 @@ def mean(
 
 
 def _average(x: Array, axes: Sequence[int], count: Any) -> Array:
-    added = total(x, axes)
-    return lax.div(added, broadcast(cast(count, added.dtype), added.shape))
+    added = lax.reduce_sum(x, axes)
+    return lax.div(added, jnp.broadcast_to(cast(count, added.dtype), added.shape))
 
 
 def _count(x: Array, axes: Sequence[int]) -> int:
-    return int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
+    return math.prod(x.shape[axis] for axis in axes)
 
 
 def _true_count(call: Call, axes: Sequence[int], dtype: DType) -> Array:
     """How many elements count along axes of the first operand, as a number of a dtype."""
-    found = cast(1, dtype)
-    for axis in axes:
-        found = lax.mul(found, cast(call.true(call.first, axis), dtype))
-    return found
+    return math.prod((cast(call.true(call.first, axis), dtype) for axis in axes), start=cast(1, dtype))
 
 
 def _padded_mean(call: Call) -> Padded:
@@ -94,10 +86,8 @@ def _padded_mean(call: Call) -> Padded:
 def extreme(x: Array, axes: Sequence[int], *, largest: bool) -> Array:
     """The largest or smallest over axes; NaN where there is one."""
     if x.dtype == BOOL:
-        choose: Callable[..., Array] = lax.bitwise_or if largest else lax.bitwise_and
-    else:
-        choose = lax.max if largest else lax.min
-    return lax.reduce(x, constant(edge(x.dtype, largest=not largest), x.dtype), choose, tuple(axes))
+        return (lax.reduce_or if largest else lax.reduce_and)(x, axes)
+    return (lax.reduce_max if largest else lax.reduce_min)(x, axes)
 
 
 def edge(dtype: Any, *, largest: bool) -> Any:

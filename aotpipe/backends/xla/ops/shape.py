@@ -32,7 +32,6 @@ from aotpipe.backends.xla.values import (
     Array,
     Out,
     axis_of,
-    broadcast,
     cast,
     constant,
     is_array,
@@ -129,7 +128,7 @@ def unfold(out: Out, x: Array, dim: int, size: int, step: int) -> Array:
 def filled(out: Out, value: Any, **_: Any) -> Array:
     """A number, or what the run computes for one, everywhere."""
     if is_array(value):
-        return broadcast(lax.reshape(cast(value, out.dtype), ()), out.shape)
+        return jnp.broadcast_to(lax.reshape(cast(value, out.dtype), ()), out.shape)
     return constant(value, out.dtype, out.shape)
 
 
@@ -151,11 +150,14 @@ OPS: Final[dict[Any, Any]] = {
     ),
     # Device and layout mean nothing here.
     aten._to_copy.default: (lambda out, x, **_: cast(x, out.dtype), elementwise),
-    aten.copy.default: (lambda out, _, x, *__, **___: broadcast(cast(x, out.dtype), out.shape), elementwise),
+    aten.copy.default: (
+        lambda out, _, x, *__, **___: jnp.broadcast_to(cast(x, out.dtype), out.shape),
+        elementwise,
+    ),
     aten.real.default: (lambda _, x: jnp.real(x), elementwise),
     aten.imag.default: (lambda _, x: lax.imag(x), elementwise),
     (aten.conj_physical.default, aten._conj_physical.default): (lambda _, x: jnp.conj(x), elementwise),
-    aten.expand.default: (lambda out, x, *_, **__: broadcast(x, out.shape), _padded_expand),
+    aten.expand.default: (lambda out, x, *_, **__: jnp.broadcast_to(x, out.shape), _padded_expand),
     aten.permute.default: (
         lambda _, x, dims: jnp.permute_dims(x, tuple(axis_of(dim, x.ndim) for dim in dims)),
         lambda call: Padded(call.as_it_is(), tuple(call.first.axes[dim] for dim in call.args[1])),

@@ -13,18 +13,7 @@ from jax import lax
 
 from aotpipe.backends.xla.ops.shape import padded_reshape
 from aotpipe.backends.xla.padding.rules import Call, Padded, array_of, bare, require, true_number
-from aotpipe.backends.xla.values import (
-    INT32,
-    INT64,
-    Array,
-    Out,
-    Scalar,
-    axis_of,
-    broadcast,
-    cast,
-    constant,
-    is_array,
-)
+from aotpipe.backends.xla.values import INT32, INT64, Array, Out, Scalar, axis_of, cast, constant, is_array
 from aotpipe.passes.ops import overloads
 
 aten = torch.ops.aten
@@ -195,7 +184,7 @@ def _padded_slice_scatter(call: Call) -> Padded:
     within = (from_start >= 0) & (from_start < array_of(end) - array_of(start)) & (from_start % step == 0)
     if not own:
         return x
-    spread = broadcast(cast(source.array, x.array.dtype), (*shape[:axis], own, *shape[axis + 1 :]))
+    spread = jnp.broadcast_to(cast(source.array, x.array.dtype), (*shape[:axis], own, *shape[axis + 1 :]))
     moved = jnp.take(spread, from_start // step, axis=axis, mode="clip")
     return Padded(lax.select(lax.broadcast_in_dim(within, shape, (axis,)), moved, x.array), x.axes)
 
@@ -246,21 +235,24 @@ def _rolled(call: Call, x: Padded, axis: int, shift: Any) -> Padded:
     return Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
 
 
+def _sides(x: Array | Padded, pad: Sequence[Any]) -> list[tuple[int, Any, Any]]:
+    """Each axis that is padded, with what is added before and after it; the last dim's pair comes first."""
+    return [(x.ndim - 1 - place, *pad[2 * place : 2 * place + 2]) for place in range(len(pad) // 2)]
+
+
 def constant_pad(_: Out, x: Array, pad: Sequence[int], value: Scalar = 0) -> Array:
-    """Pad each side of a dim, or cut it where negative; the last dim's pair comes first."""
+    """Pad each side of a dim, or cut it where negative."""
     pairs = [(0, 0, 0)] * x.ndim
-    for place in range(len(pad) // 2):
-        pairs[x.ndim - 1 - place] = (int(pad[2 * place]), int(pad[2 * place + 1]), 0)
+    for axis, before, after in _sides(x, pad):
+        pairs[axis] = (int(before), int(after), 0)
     return lax.pad(x, cast(value, x.dtype), pairs)
 
 
 def _padded_constant_pad(call: Call) -> Padded:
     """The constants follow the true part of a dim, not its padding."""
-    x, pad = call.first, call.args[1]
+    x = call.first
     value = cast(bare(call.get(2, "value", 0)), x.array.dtype)
-    for place in range(len(pad) // 2):
-        axis = x.ndim - 1 - place
-        before, after = pad[2 * place], pad[2 * place + 1]
+    for axis, before, after in _sides(x, call.args[1]):
         if not x.is_padded(axis) and isinstance(before, int) and isinstance(after, int):
             pairs = [(0, 0, 0)] * x.ndim
             pairs[axis] = (before, after, 0)
@@ -291,18 +283,16 @@ def _edge_pad(mode: str) -> tuple[Callable[..., Array], Callable[[Call], Padded]
         return of.clip(steps, 0, of.maximum(last, 0))
 
     def lower(out: Out, x: Array, pad: Sequence[int]) -> Array:
-        for place in range(len(pad) // 2):
-            axis = x.ndim - 1 - place
-            x = jnp.take(x, places(out.shape[axis], pad[2 * place], x.shape[axis] - 1), axis=axis)
+        for axis, before, _ in _sides(x, pad):
+            x = jnp.take(x, places(out.shape[axis], before, x.shape[axis] - 1), axis=axis)
         return x
 
     def rule(call: Call) -> Padded:
-        x, pad = call.first, call.args[1]
-        for place in range(len(pad) // 2):
-            axis = x.ndim - 1 - place
+        x = call.first
+        for axis, before, _ in _sides(x, call.args[1]):
             x = call.arena.plain(x, (axis,))
-            before, last = array_of(pad[2 * place]), call.true(x, axis) - 1
-            x = _taken(call, x, axis, places(call.out.shape[axis], before, last))
+            last = call.true(x, axis) - 1
+            x = _taken(call, x, axis, places(call.out.shape[axis], array_of(before), last))
         return x
 
     return lower, rule

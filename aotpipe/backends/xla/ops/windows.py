@@ -14,7 +14,7 @@ from jax import lax
 
 from aotpipe.backends.xla.ops.blas import PRECISION
 from aotpipe.backends.xla.ops.pointwise import like
-from aotpipe.backends.xla.ops.reduction import edge, total
+from aotpipe.backends.xla.ops.reduction import edge
 from aotpipe.backends.xla.padding.rules import Call, Padded, Rule, require
 from aotpipe.backends.xla.values import INT32, INT64, Array, Out, cast, constant, is_array, is_float, wide
 
@@ -249,7 +249,7 @@ def _adaptive_average_pool(rank: int) -> tuple[Callable[..., Array], Rule]:
             parts = []
             for at in range(wanted):
                 first, last = at * size // wanted, -((-(at + 1) * size) // wanted)
-                added = total(lax.slice_in_dim(value, first, last, axis=axis), (axis,))
+                added = lax.reduce_sum(lax.slice_in_dim(value, first, last, axis=axis), (axis,))
                 parts.append(lax.div(added, like(added, last - first)))
             value = jnp.stack(parts, axis)
         return value
@@ -273,7 +273,7 @@ def _shared(call: Call, x: Padded, axis: int, wanted: int) -> Array:
     parts = []
     for number in range(wanted):
         flags = lax.broadcast_in_dim(within[number], x.array.shape, (axis,))
-        added = total(lax.select(flags, x.array, like(x.array, 0)), (axis,))
+        added = lax.reduce_sum(lax.select(flags, x.array, like(x.array, 0)), (axis,))
         parts.append(added / cast(last[number] - first[number], added.dtype))
     return jnp.stack(parts, axis)
 

@@ -9,16 +9,7 @@ import pytest
 import torch
 
 from aotpipe.backends.xla.lowering import own_settings
-from aotpipe.backends.xla.values import (
-    axes_of,
-    broadcast,
-    cast,
-    constant,
-    dtype_of,
-    result_dtype,
-    torch_dtype,
-    wide,
-)
+from aotpipe.backends.xla.values import axes_of, cast, constant, dtype_of, result_dtype, torch_dtype, wide
 from aotpipe.model.torch_arrays import view_numpy
 
 DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float64)
@@ -68,7 +59,6 @@ def test_constants_and_shapes() -> None:
     with own_settings():
         assert jax.device_get(constant(-1, np.dtype(np.uint8))) == 255
         assert constant(2**63 - 1, np.dtype(np.int64), (2,)).tolist() == [2**63 - 1] * 2
-        assert broadcast(jnp.ones((1, 3)), (4, 2, 3)).shape == (4, 2, 3)
     assert axes_of([-1, 0], 3) == (0, 2)
     assert axes_of(None, 2) == axes_of([], 2) == (0, 1)
     assert axes_of(0, 0) == ()
