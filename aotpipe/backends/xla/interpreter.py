@@ -118,8 +118,7 @@ class Interpreter:
 
     def _given(self, node: fx.Node, value: Any) -> Any:
         """An operand as its placeholder has it: a region may know a number for a tensor, or a wider dtype."""
-        expected = node.meta.get("val")
-        return self._shaped(node, expected, value) if isinstance(expected, torch.Tensor) else value
+        return self._typed(node.meta.get("val"), value)
 
     def _constant(self, value: Any) -> Any:
         """What the interpreter works on, for a subgraph or an array that the module holds."""
@@ -191,17 +190,12 @@ class Interpreter:
         if not isinstance(value, torch.Tensor):
             return result
         out = self._out(value)
+        result = cast(result, out.dtype)
         assert tuple(result.shape) == out.shape, f"shape {tuple(result.shape)} for {out.shape}"
-        return cast(result, out.dtype)
+        return result
 
     def _out(self, value: torch.Tensor) -> Out:
         return self._sizes.out(value)
-
-    def _shaped(self, node: fx.Node, expected: torch.Tensor, value: Any) -> Any:
-        out = self._out(expected)
-        value = cast(value, out.dtype) if not is_array(value) or value.dtype != out.dtype else value
-        assert tuple(value.shape) == out.shape, f"{node.name}: {tuple(value.shape)} for {out.shape}"
-        return value
 
 
 def attribute(module: fx.GraphModule, target: str) -> Any:

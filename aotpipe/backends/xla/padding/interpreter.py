@@ -38,12 +38,10 @@ class PaddedInterpreter(Interpreter):
 
     def _given(self, node: fx.Node, value: Any) -> Any:
         expected = node.meta.get("val")
-        if isinstance(expected, torch.Tensor):
-            return Padded(self._shaped(node, expected, value), self._arena.axes(expected))
         if isinstance(expected, torch.SymInt):
             with suppress(UnknownSize):
                 return self._arena.extents.number(expected)
-        return value
+        return super()._given(node, value)
 
     def _constant(self, value: Any) -> Any:
         return self._arena.fixed(value) if is_array(value) else value
@@ -128,32 +126,23 @@ def run(
     are padded.
     """
     operands, true = (values[:-1], values[-1]) if least else (values, None)
-    given = {name: lax.index_in_dim(true, place, keepdims=False) for place, name in enumerate(least)}
-    extents = _extents(entry, bound, sizes, least, given)
-    results = PaddedInterpreter(Arena(extents)).run(entry.graph, operands)
-    nodes = hops.output_values(entry.graph)[: len(entry.signature.tensor_outputs)]
-    dims = [scalar(extents.true(extents.of(size))) for node in nodes for size in node.meta["val"].shape]
-    return [*results, jnp.stack(dims) if dims else lax.full((0,), 0, INT32)]
-
-
-def _extents(
-    entry: LegalEntry,
-    bound: Sizes,
-    sizes: Mapping[str, int],
-    least: Mapping[str, int],
-    given: Mapping[str, Array],
-) -> Extents:
-    """What the symbols of the graph are, from the true sizes of the Dims that are padded."""
     symbols = {name: sympy.Symbol(name, integer=True) for name in least}
     names: Any = {**{name: sympy.Integer(size) for name, size in sizes.items()}, **symbols}
     # A dim is arithmetic, on expressions too.
     shapes = [[evaluate_dim(dim, names) for dim in spec.dims] for spec in entry.signature.tensor_inputs]
-    known = {symbols[name]: value for name, value in given.items()}
+    known = {
+        symbol: lax.index_in_dim(true, place, keepdims=False) for place, symbol in enumerate(symbols.values())
+    }
     lows = {symbols[name]: sympy.Integer(low) for name, low in least.items()}
-    trues: dict[sympy.Symbol, Array] = {}
-    lowest: dict[sympy.Symbol, int] = {}
-    for symbol, expr in relations(hops.placeholders(entry.graph), shapes).items():
-        if expr.free_symbols:
-            trues[symbol] = scalar(evaluate(expr, known))
-            lowest[symbol] = int(expr.xreplace(lows))
-    return Extents(bound, trues, lowest, unbacked.sizes(entry.graph))
+    relating = {
+        symbol: expr
+        for symbol, expr in relations(hops.placeholders(entry.graph), shapes).items()
+        if expr.free_symbols
+    }
+    trues = {symbol: scalar(evaluate(expr, known)) for symbol, expr in relating.items()}
+    lowest = {symbol: int(expr.xreplace(lows)) for symbol, expr in relating.items()}
+    extents = Extents(bound, trues, lowest, unbacked.sizes(entry.graph))
+    results = PaddedInterpreter(Arena(extents)).run(entry.graph, operands)
+    nodes = hops.output_values(entry.graph)[: len(entry.signature.tensor_outputs)]
+    dims = [scalar(extents.true(extents.of(size))) for node in nodes for size in node.meta["val"].shape]
+    return [*results, jnp.stack(dims) if dims else lax.full((0,), 0, INT32)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ import sympy
 import torch
 from jax import lax
 from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from aotpipe.backends.xla.padding.sizes import Expr, Extents, Size, Unpaddable, scalar
 from aotpipe.backends.xla.values import (
@@ -120,13 +122,12 @@ class Arena:
     def mask(self, value: Padded, axes: Sequence[int]) -> Array:
         """Which elements count along some axes."""
         shape = value.array.shape
-        found = None
-        for axis in axes:
-            if not value.is_padded(axis):
-                continue
-            counts = lax.broadcast_in_dim(self.counts(value.axes[axis]), shape, (axis,))
-            found = counts if found is None else lax.bitwise_and(found, counts)
-        return lax.full(shape, True) if found is None else found
+        flags = [
+            lax.broadcast_in_dim(self.counts(value.axes[axis]), shape, (axis,))
+            for axis in axes
+            if value.is_padded(axis)
+        ]
+        return reduce(lax.bitwise_and, flags) if flags else lax.full(shape, True)
 
     def counts(self, axis: Axis) -> Array:
         """Which places of an axis count."""
@@ -276,9 +277,7 @@ class Call:
 
     def leaves(self) -> list[Any]:
         """The operands, those in lists too."""
-        found: list[Any] = []
-        fx.node.map_aggregate((tuple(self.args), dict(self.kwargs)), found.append)
-        return found
+        return tree_leaves((self.args, self.kwargs))
 
     @property
     def out(self) -> Any:
@@ -362,11 +361,7 @@ def elementwise(call: Call) -> Padded:
     operands = [each for each in call.leaves() if isinstance(each, Padded)]
     aligned, axes = call.arena.aligned(operands, call.value.dim())
     left = iter(aligned)
-
-    def replaced(each: Any) -> Any:
-        return next(left) if isinstance(each, Padded) else each
-
-    args, kwargs = fx.node.map_aggregate((tuple(call.args), dict(call.kwargs)), replaced)
+    args, kwargs = tree_map_only(Padded, lambda _: next(left), (call.args, call.kwargs))
     return Padded(call.as_it_is(*args, **kwargs), axes)
 
 

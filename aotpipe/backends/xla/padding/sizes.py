@@ -155,14 +155,12 @@ class Extents:
         if isinstance(expr, sympy.Add | sympy.Max | sympy.Min | sympy.floor | sympy.ceiling):
             return all(map(self._grows, expr.args))
         if isinstance(expr, sympy.Mul):
-            return all(self._grows(each) and self._at_least(each) >= 0 for each in expr.args)
+            least = {symbol: sympy.Integer(low) for symbol, low in self.least.items()}
+            return all(self._grows(each) and each.xreplace(least) >= 0 for each in expr.args)
         if isinstance(expr, functions.FloorDiv):
             base, divisor = expr.args
             return bool(divisor.is_Integer and divisor > 0) and self._grows(base)
         return False
-
-    def _at_least(self, expr: Expr) -> Any:
-        return expr.xreplace({symbol: sympy.Integer(low) for symbol, low in self.least.items()})
 
     def _all_values(self, expr: Expr) -> Sequence[int]:
         """What an expression may be, by trying everything; nothing where that is too much."""
