@@ -274,22 +274,22 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityCase(Serializable):
-    """The comparison of one output of one call.
+    """The comparison of one output of one call; `goldens.compare` alone knows no names.
 
     `max_abs_error` is the largest |program - reference|; `ratio` is the largest share of the allowed error,
     `atol + rtol * |reference|`, that any element used (above 1 fails). `note` says what a reader should know
     of a comparison that passed.
     """
 
-    entry_point: str
-    case: str
-    output: str
-    max_abs_error: float
-    eager_abs_error: float
-    ratio: float
-    worst_index: tuple[int, ...]
-    got: float
-    want: float
+    entry_point: str = ""
+    case: str = ""
+    output: str = ""
+    max_abs_error: float = 0.0
+    eager_abs_error: float = 0.0
+    ratio: float = 0.0
+    worst_index: tuple[int, ...] = ()
+    got: float = 0.0
+    want: float = 0.0
     message: str = ""
     note: str = ""
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype
+from aotpipe.core.serialization import attributes
 from aotpipe.core.stages import ParityCase
 
 C = TypeVar("C")
@@ -56,46 +57,21 @@ class Golden:
     def judge(self, output: str, got: Array) -> ParityCase:
         """Compare the answer of an output with its reference."""
         unsure = self.unsure.get(output)
-        measure = compare(got, self.outputs[output], *self.allowed.get(output, (0.0, 0.0)), unsure)
         skipped = 0 if unsure is None else int(np.count_nonzero(unsure))
         said = f"{skipped} elements on which eager disagrees with itself were not compared"
-        return ParityCase(
+        return replace(
+            compare(got, self.outputs[output], *self.allowed.get(output, (0.0, 0.0)), unsure),
             entry_point=self.entry_point,
             case=self.case,
             output=output,
             eager_abs_error=self.eager_error.get(output, 0.0),
             note=said if skipped else "",
-            **asdict(measure),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """How far an answer is from its reference.
-
-    Attributes:
-        max_abs_error: The largest difference over the compared elements.
-        ratio: The largest share of its allowed error that an element used; above 1 fails.
-        worst_index, got, want: The element with that share.
-        message: Why the answer fails whatever the tolerance is (shape, dtype, NaN), else empty.
-    """
-
-    max_abs_error: float = 0.0
-    ratio: float = 0.0
-    worst_index: tuple[int, ...] = ()
-    got: float = 0.0
-    want: float = 0.0
-    message: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the answer is good enough."""
-        return not self.message and self.ratio <= 1.0
 
 
 def compare(
     got: Array, want: Array, atol: float = 0.0, rtol: float = 0.0, unsure: Array | None = None
-) -> Measure:
+) -> ParityCase:
     """Measure an answer against its reference.
 
     Shape and dtype must be equal. NaN answers NaN, an infinity the same infinity. Integers and bools must be
@@ -109,14 +85,14 @@ def compare(
         unsure: Elements that are not compared.
     """
     if got.dtype != want.dtype:
-        return Measure(ratio=np.inf, message=f"dtype is {got.dtype}, not {want.dtype}")
+        return ParityCase(ratio=np.inf, message=f"dtype is {got.dtype}, not {want.dtype}")
     if got.shape != want.shape:
         # Where it is unsure how many elements there are (a threshold in `nonzero`), none can be compared.
         if unsure is not None and unsure.all():
-            return Measure()
-        return Measure(ratio=np.inf, message=f"shape is {got.shape}, not {want.shape}")
+            return ParityCase()
+        return ParityCase(ratio=np.inf, message=f"shape is {got.shape}, not {want.shape}")
     if not want.size:
-        return Measure()
+        return ParityCase()
     parts = 2 if want.dtype.kind == "c" else 1
     exact = want.dtype.kind in "biu"
     allowed = (0.0, 0.0) if exact else (atol, rtol)
@@ -136,7 +112,7 @@ def compare(
         message = f"is {one:.20g}, not {other:.20g}"
     elif ratio > 1.0 and not np.isfinite([one, other]).all():
         message = f"is {one}, where the reference is {other}"
-    return Measure(
+    return ParityCase(
         max_abs_error=error,
         ratio=ratio,
         worst_index=tuple(int(i) for i in np.unravel_index(at // parts, want.shape)),
@@ -202,11 +178,7 @@ def dumps(goldens: Sequence[Golden]) -> bytes:
             arrays.update({f"{number}.{group}.{name}": _encode(array) for name, array in named.items()})
         calls.append(
             {
-                "entry_point": golden.entry_point,
-                "case": golden.case,
-                "reset": golden.reset,
-                "allowed": {name: list(bounds) for name, bounds in golden.allowed.items()},
-                "eager_error": dict(golden.eager_error),
+                **attributes(golden, "entry_point case reset allowed eager_error"),
                 **{
                     group: [(name, str(array.dtype), array.shape) for name, array in named.items()]
                     for group, named in groups.items()
@@ -245,14 +217,8 @@ def _golden(number: int, call: Mapping[str, Any], arrays: Mapping[str, Array]) -
         }
         for group in ("inputs", "outputs", "unsure")
     }
-    return Golden(
-        entry_point=call["entry_point"],
-        case=call["case"],
-        reset=call["reset"],
-        allowed={name: (atol, rtol) for name, (atol, rtol) in call["allowed"].items()},
-        eager_error=call["eager_error"],
-        **groups,
-    )
+    allowed = {name: (atol, rtol) for name, (atol, rtol) in call["allowed"].items()}
+    return Golden(**{**call, **groups, "allowed": allowed})
 
 
 def _encode(array: Array) -> Array:
