@@ -20,7 +20,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -136,13 +136,8 @@ class Store:
         Raises:
             ReadOnly, DiskFull, StoreError: They cannot.
         """
-        probe = self._temporary()
-        with self._typed():
-            try:
-                probe.mkdir(parents=True)
-                (probe / "probe").write_bytes(b"\0")
-            finally:
-                shutil.rmtree(probe, ignore_errors=True)
+        with self._work() as work:
+            (work / "probe").write_bytes(b"\0")
 
     def get(self, kind: Kind, key: str) -> Entry | None:
         """The entry under a key, verified; None where there is none or a byte of it differs."""
@@ -163,22 +158,15 @@ class Store:
             ReadOnly, DiskFull, StoreError: It cannot be written; nothing of it is left.
         """
         final = self._path(kind, key)
-        work = self._temporary()
-        digests: dict[str, str] = {}
-        with self._typed():
+        with self._work() as work:
+            digests = {name: _write(work / name, source) for name, source in files.items()}
+            (work / _INDEX).write_text(json.dumps({"files": digests}), encoding="utf-8")
+            final.parent.mkdir(parents=True, exist_ok=True)
             try:
-                work.mkdir(parents=True)
-                for name, source in files.items():
-                    digests[name] = _write(work / name, source)
-                (work / _INDEX).write_text(json.dumps({"files": digests}), encoding="utf-8")
-                final.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    work.rename(final)
-                except OSError as error:
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                        raise
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+                work.rename(final)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
         return Entry(final, digests)
 
     def remove(self, kind: Kind, key: str) -> None:
@@ -236,9 +224,17 @@ class Store:
     def _temporary(self) -> Path:
         return self.root / "tmp" / uuid.uuid4().hex
 
-    def _typed(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _work(self) -> Iterator[Path]:
+        """A new folder, which is gone after the block unless it was renamed."""
+        work = self._temporary()
         hint = f"set AOTPIPE_CACHE to another folder than {self.root}, or build with --no-cache"
-        return typed_os_errors("the cache", self.root, hint=hint)
+        with typed_os_errors("the cache", self.root, hint=hint):
+            try:
+                work.mkdir(parents=True)
+                yield work
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
 
     def _entries(self) -> Iterator[tuple[str, int, Path, int]]:
         """Every entry: kind, last use in ns, path, size."""
