@@ -87,9 +87,7 @@ def run(
         try:
             ending, code, peak = _wait(process, started + timeout_s, memory_limit_bytes)
         finally:
-            # A reaped child's number may already belong to somebody else's group.
-            if process.returncode is None:
-                kill_group(process)
+            kill_group(process)
     return Outcome(
         ending=ending,
         code=code,
@@ -126,7 +124,10 @@ def python_path() -> str:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a running process that leads its own group, with all that it started, and reap it."""
+    """Kill a process that leads its own group, with all that it started, and reap it, if it is not yet."""
+    # A reaped child's number may already belong to somebody else's group.
+    if process.returncode is not None:
+        return
     # The group may have ended by now; macOS answers EPERM for a group of zombies.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

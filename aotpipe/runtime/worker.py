@@ -122,8 +122,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        if self._process.poll() is None:
-            process.kill_group(self._process)
+        process.kill_group(self._process)
         self._connection.close()
         self._stderr.close()
 
@@ -146,8 +145,7 @@ class Worker:
 
         def end() -> None:
             late.set()
-            if self._process.poll() is None:
-                process.kill_group(self._process)
+            process.kill_group(self._process)
 
         # A thread, for a write or a read blocks wherever the other side stops in the middle of a message.
         watchdog = threading.Timer(min(limit_s, threading.TIMEOUT_MAX), end)
@@ -223,12 +221,17 @@ def main() -> None:
         answer: dict[str, Any] = {}
         results: dict[str, Array] = {}
         try:
-            do = message.pop("do")
-            if do == "load":
-                runner = _load(message, arrays)
-            else:
-                assert runner is not None, "load comes first"
-                answer, results = _serve(runner, do, message, arrays)
+            match message.pop("do"):
+                case "load":
+                    runner = _load(message, arrays)
+                case "infer" if runner:
+                    results = runner.infer(arrays, **message)
+                case "reset" if runner:
+                    runner.reset()
+                case "time" if runner:
+                    answer = {"samples_us": runner.time(arrays, **message)}
+                case unknown:
+                    raise AssertionError(unknown)
         except AotpipeError as error:
             fields = {"message": error.message, "reason": error.reason, "hint": error.hint}
             answer = {"error": {"kind": type(error).__name__, **fields}}
@@ -248,21 +251,6 @@ def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
         asserts={name: tuple(texts) for name, texts in message["asserts"].items()},
         threads=message["threads"],
     )
-
-
-def _serve(
-    runner: Runner, do: str, options: dict[str, Any], arrays: Mapping[str, Array]
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    match do:
-        case "infer":
-            return {}, runner.infer(arrays, **options)
-        case "reset":
-            runner.reset()
-            return {}, {}
-        case "time":
-            return {"samples_us": runner.time(arrays, **options)}, {}
-        case unknown:
-            raise AssertionError(unknown)
 
 
 if __name__ == "__main__":
