@@ -168,11 +168,8 @@ def _convert(spec: TensorSpec, value: ArrayLike, dtype: np.dtype[Any]) -> Array:
         ) from error
     if array.dtype == dtype:
         return array
-    if not isinstance(value, bool | int | float | complex | list | tuple):
-        raise _dtype_error(spec, array.dtype)
-    if not array.size:
-        return array.astype(dtype)
-    if dtype.kind not in _BECOMES.get(array.dtype.kind, ""):
+    becomes = not array.size or dtype.kind in _BECOMES.get(array.dtype.kind, "")
+    if not becomes or not isinstance(value, bool | int | float | complex | list | tuple):
         raise _dtype_error(spec, array.dtype)
     with np.errstate(all="ignore"):
         converted = array.astype(dtype)

@@ -11,7 +11,6 @@ Raises:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from typing import Any, Final
@@ -64,35 +63,28 @@ def load(
     program = choose(manifest, target)
     if variants:
         program = fitting(program)
-    found = contents(bundle, program, verify=verify)
+    payload, weights, state = contents(bundle, program, verify=verify)
     chosen = Target.parse(program.target)
     return load_parts(
         partial(
             loading.runtime(chosen.backend).load,
-            found.payload,
-            weights=found.weights,
+            payload,
+            weights=weights,
             driver=loading.driver(chosen) if driver == "auto" else driver,
             threads=threads,
         ),
         manifest.parts,
         signatures=manifest.signatures,
-        initial_state=found.initial_state,
+        initial_state=state,
         asserts=manifest.asserts,
         given=islands,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """The arrays and bytes that a program is loaded from."""
-
-    payload: bytes
-    weights: Mapping[str, Array]
-    initial_state: Mapping[str, Array]
-
-
-def contents(bundle: Bundle, program: Program, *, verify: bool) -> Contents:
-    """Read a program, the weights and the initial state.
+def contents(
+    bundle: Bundle, program: Program, *, verify: bool
+) -> tuple[bytes, dict[str, Array], dict[str, Array]]:
+    """Read a program's bytes, the weights and the initial state.
 
     Raises:
         BundleCorrupt: A file is missing or is not the one that was packed.
@@ -110,7 +102,7 @@ def contents(bundle: Bundle, program: Program, *, verify: bool) -> Contents:
         if verify
         else files.locate(bundle, program.file).read_bytes()
     )
-    return Contents(payload, weights, state)
+    return payload, weights, state
 
 
 def choose(manifest: Manifest, target: str | Target | None = None) -> Program:

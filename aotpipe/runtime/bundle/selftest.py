@@ -110,13 +110,13 @@ def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> Parity:
 
 def _loaded(process: Worker, bundle: Bundle, program: Program) -> Worker | ChainRunner:
     """What calls the program: the worker, or a chain whose segments it runs."""
-    found = contents(bundle, program, verify=True)
+    payload, _, state = contents(bundle, program, verify=True)
     weights = files.locate(bundle, WEIGHTS)
     return load_parts(
-        partial(process.load, Target.parse(program.target), found.payload, weights=weights),
+        partial(process.load, Target.parse(program.target), payload, weights=weights),
         bundle.manifest.parts,
         signatures=bundle.manifest.signatures,
-        initial_state=found.initial_state,
+        initial_state=state,
         asserts=bundle.manifest.asserts,
     )
 

@@ -75,16 +75,7 @@ class _Entry(Entry):
 class Runner(BaseRunner[_Entry]):
     """A loaded program with its own state; made by `load`."""
 
-    def __init__(
-        self,
-        *,
-        context: Any,
-        device: Any,
-        driver: str,
-        entries: Mapping[str, _Entry],
-        initial_state: Mapping[str, Array],
-        weights: object,
-    ) -> None:
+    def __init__(self, *, context: Any, device: Any, driver: str, weights: object, **base: Any) -> None:
         self._context = context
         self._weights = weights  # the programs' parameters point into these arrays
         self._device = device
@@ -93,7 +84,7 @@ class Runner(BaseRunner[_Entry]):
         self._memory = devices.Memory(device, is_shared=devices.shares_memory(driver))
         self._upload = self._memory.upload
         self._spare: dict[str, Any] = {}
-        super().__init__(entries=entries, initial_state=initial_state, device=driver)
+        super().__init__(device=driver, **base)
 
     def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
         if self._sizes != (entry.name, sizes):
@@ -250,16 +241,14 @@ def load(
         )
     except _IREE_ERRORS as error:
         raise _load_error(error) from error
-    checks = asserts or {}
-    entries = {
-        entry: _prepare(module, entry, signature, checks.get(entry, ()))
-        for entry, signature in signatures.items()
-    }
     return Runner(
         context=context,
         device=device,
         driver=name,
-        entries=entries,
+        entries={
+            entry: _prepare(module, entry, signature, (asserts or {}).get(entry, ()))
+            for entry, signature in signatures.items()
+        },
         initial_state=initial_state,
         weights=host_weights,
     )
