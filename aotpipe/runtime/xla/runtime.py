@@ -41,8 +41,6 @@ GARBAGE: Final = "AOTPIPE_GARBAGE_PADDING"
 """The variable that has the padding filled with what a program must keep away from its results."""
 _XLA_ERRORS: Final = (RuntimeError, ValueError, TypeError)
 
-Sizes = tuple[tuple[str, int], ...]
-
 
 @dataclass(frozen=True, slots=True)
 class _Program:
@@ -67,7 +65,7 @@ class _Program:
 class _Entry(Entry):
     """One entry point; its programs in the order in which they are tried."""
 
-    programs: Mapping[Sizes, _Program]
+    programs: tuple[_Program, ...]
 
 
 class Runner(BaseRunner[_Entry]):
@@ -78,7 +76,7 @@ class Runner(BaseRunner[_Entry]):
         self._state_shardings = {
             name: sharding
             for entry in entries.values()
-            for program in entry.programs.values()
+            for program in entry.programs
             for name, sharding in zip(
                 entry.state, program.argument_shardings[len(program.weights) :], strict=False
             )
@@ -226,8 +224,8 @@ def _entry_of(
     return _Entry(
         name=name,
         checker=Checker(signature, smallest),
-        programs={
-            _key(program["sizes"]): _Program(
+        programs=tuple(
+            _Program(
                 executables[program["executable"]],
                 tuple(device_weights[key] for key in program["weights"]),
                 program["sizes"],
@@ -245,7 +243,7 @@ def _entry_of(
             )
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
-        },
+        ),
         asserts=tuple(own[0]["asserts"]),
     )
 
@@ -261,25 +259,21 @@ def _shardings_of(program: Mapping[str, Any], count: int) -> tuple[Any, Any]:
     )
 
 
-def _key(sizes: Mapping[str, int]) -> Sizes:
-    return tuple(sorted(sizes.items()))
-
-
 def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
-    program = entry.programs.get(_key(sizes))
-    if program is not None:
-        return program
-    for program in entry.programs.values():
-        if program.padded and takes(program.sizes, program.padded, sizes):
+    for program in entry.programs:
+        if takes(program.sizes, program.padded, sizes):
             return program
-    given = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
-    nearest = min(entry.programs, key=lambda key: sum(abs(size - sizes[name]) for name, size in key))
-    listed = [", ".join(f"{name}={size}" for name, size in key) for key in (nearest, *entry.programs)]
+    built = [program.sizes for program in entry.programs]
+    nearest = min(built, key=lambda each: sum(abs(size - sizes[name]) for name, size in each.items()))
     raise OutsideBuckets(
-        f"no program of {entry.name!r} was built for {given}",
-        reason=f"the buckets are: {'; '.join(listed[1:])}",
-        hint=f"the nearest is {listed[0]}",
+        f"no program of {entry.name!r} was built for {_listed(sizes)}",
+        reason=f"the buckets are: {'; '.join(map(_listed, built))}",
+        hint=f"the nearest is {_listed(nearest)}",
     )
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
 
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:
