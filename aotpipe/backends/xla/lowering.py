@@ -155,11 +155,11 @@ def _require_all(legal: Legal, buckets: Mapping[str, Buckets]) -> None:
     missing = {
         symbol.name: f"{symbol} of {entry.name!r}"
         for entry in legal.entries
-        for symbol in _symbols(entry)
+        for symbol in symbols_of(entry)
         if symbol.max != symbol.min and symbol.name not in buckets
     }
     if missing:
-        symbols = {symbol.name: symbol for entry in legal.entries for symbol in _symbols(entry)}
+        symbols = {symbol.name: symbol for entry in legal.entries for symbol in symbols_of(entry)}
         sizes = {
             name: sorted({symbols[name].min, symbols[name].max or symbols[name].min}) for name in missing
         }
@@ -171,7 +171,7 @@ def _require_all(legal: Legal, buckets: Mapping[str, Buckets]) -> None:
         )
 
 
-def _symbols(entry: LegalEntry) -> list[Symbol]:
+def symbols_of(entry: LegalEntry) -> list[Symbol]:
     """The symbols of an entry point's inputs; one of outputs alone follows them, or depends on data."""
     given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
     return [symbol for symbol in entry.signature.symbols if symbol.name in given]
@@ -215,7 +215,7 @@ def _choices(
     takes a part of the sizes, the next that it takes stands for one that it does not.
     """
     dims = [dim for spec in entry.signature.tensor_inputs for dim in spec.dims]
-    symbols = {symbol.name: symbol for symbol in _symbols(entry)}
+    symbols = {symbol.name: symbol for symbol in symbols_of(entry)}
     found = _ladders_of(tuple(whole[name] for name in symbols), declared)
     choices: list[tuple[Sizes, Sizes]] = []
     for chosen in product(*(found[name].sizes for name in symbols)):

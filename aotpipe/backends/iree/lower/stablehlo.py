@@ -20,7 +20,6 @@ from aotpipe.backends.iree.fixes.rewrites import apply_to, ops_in
 from aotpipe.backends.iree.lower.importer import PARAMETER_SCOPE
 from aotpipe.backends.xla import lowering
 from aotpipe.core import fixes
-from aotpipe.core.signature import Symbol, dim_symbols
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import NoBuckets, SourceLine
 from aotpipe.passes import hops, unbacked
@@ -72,19 +71,14 @@ def lower(legal: Legal) -> Lowered:
 
 
 def _module(entry: LegalEntry, lines: Lines) -> Any:
-    sizes = {symbol.name: symbol.min for symbol in _varying(entry)}
+    sizes = {symbol.name: symbol.min for symbol in lowering.symbols_of(entry)}
     traced = lowering.trace(entry, lowering.bound_of(entry, sizes), sizes, {}, lines)
     return lowering.module_of(traced, _PLATFORM)
 
 
-def _varying(entry: LegalEntry) -> list[Symbol]:
-    given = {name for spec in entry.signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
-    return [symbol for symbol in entry.signature.symbols if symbol.name in given]
-
-
 def _require_fixed(entry: LegalEntry) -> None:
     """Refuse sizes that vary: IREE's conversion from StableHLO fails on reshapes and windows of them."""
-    for symbol in _varying(entry):
+    for symbol in lowering.symbols_of(entry):
         if symbol.max != symbol.min:
             raise NoBuckets(
                 f"the Dim {symbol} of {entry.name!r} may vary, and {_FIXED}",
