@@ -77,11 +77,8 @@ class Lines:
 
     def find(self, name: str) -> SourceLine | None:
         """The line of the innermost node in an op's name that has one."""
-        for mark in reversed(_MARK.findall(name)):
-            found = self._lines[int(mark)]
-            if found is not None:
-                return found
-        return None
+        found = (self._lines[int(mark)] for mark in reversed(_MARK.findall(name)))
+        return next((line for line in found if line is not None), None)
 
 
 class Interpreter:

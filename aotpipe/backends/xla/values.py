@@ -44,13 +44,6 @@ def dtype_of(dtype: torch.dtype) -> DType:
     return np.dtype(str(dtype).removeprefix("torch."))
 
 
-def torch_dtype(dtype: DType) -> torch.dtype:
-    """The torch dtype of a numpy dtype."""
-    found = getattr(torch, dtype.name)
-    assert isinstance(found, torch.dtype), dtype
-    return found
-
-
 def is_float(dtype: DType) -> bool:
     """Whether it is a real floating dtype, those of ml_dtypes included."""
     return bool(jax.dtypes.issubdtype(dtype, np.floating))
@@ -108,7 +101,7 @@ def constant(value: Any, dtype: DType, shape: Sequence[int] = ()) -> Array:
 def result_dtype(left: Any, right: Any) -> DType:
     """What torch computes two operands in, of which one is an array."""
     operands = [
-        torch.empty((1,) * min(each.ndim, 1), dtype=torch_dtype(each.dtype), device="meta")
+        torch.empty((1,) * min(each.ndim, 1), dtype=getattr(torch, each.dtype.name), device="meta")
         if is_array(each)
         else each
         for each in (left, right)

@@ -178,13 +178,10 @@ def count_products(module: Any) -> Counted:
 
     def of_operation(view: Any) -> Counted:
         operation = view.operation
-        match operation.name:
-            case "func.call":
-                return of_function(str(operation.attributes["callee"].value))
-            case "stablehlo.dot_general" | "stablehlo.dot":
-                return Counted(Counter({_kind(operation): _product_flops(operation)}))
-            case "stablehlo.convolution":
-                return Counted(Counter({_kind(operation): _convolution_flops(operation)}))
+        if operation.name == "func.call":
+            return of_function(str(operation.attributes["callee"].value))
+        if work := _WORK.get(operation.name):
+            return Counted(Counter({_kind(operation): work(operation)}))
         regions = [
             _added(of_operation(each) for block in region.blocks for each in block.operations)
             for region in operation.regions
@@ -323,3 +320,10 @@ def _taps(
     places = np.arange(result)[:, None] * stride + np.arange(kernel)[None] * dilation - before
     inside = (places >= 0) & (places <= (image - 1) * spread) & (places % spread == 0)
     return int(inside.sum())
+
+
+_WORK: Final = {
+    "stablehlo.dot": _product_flops,
+    "stablehlo.dot_general": _product_flops,
+    "stablehlo.convolution": _convolution_flops,
+}

@@ -11,11 +11,12 @@ import heapq
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.utils._pytree import tree_leaves
 
 from aotpipe.backends.xla.values import Out, Sizes, UnknownSize
 from aotpipe.core.stages import LegalEntry
@@ -75,12 +76,11 @@ def _computed(entry: LegalEntry, sizes: Sizes) -> Iterator[tuple[Buffer, Node]]:
 
 
 def _outs(node: Node, sizes: Sizes) -> list[Out]:
-    value: Any = node.meta.get("val")
     try:
-        found = [sizes.out(each) for each in (value if isinstance(value, (tuple, list)) else [value])]
+        found = sizes.out(node.meta.get("val"))
     except UnknownSize:
         return []
-    return [out for out in found if isinstance(out, Out)]
+    return [out for out in tree_leaves(found) if isinstance(out, Out)]
 
 
 def _bytes(out: Out) -> int:

@@ -297,9 +297,8 @@ OPS: Final[dict[Any, Any]] = {
     aten.lcm.default: exact(lcm),
     aten.xlogy.Tensor: promoted(jsp.xlogy),
     aten.special_zeta.default: promoted(lax.zeta),
-    aten.where.self: (
-        lambda out, test, yes, no: lax.select(*spread(out, BOOL, test), *spread(out, out.dtype, yes, no)),
-        elementwise,
+    aten.where.self: lambda out, test, yes, no: lax.select(
+        *spread(out, BOOL, test), *spread(out, out.dtype, yes, no)
     ),
     _each(aten.clamp, "default Tensor"): clamp,
     _each(aten.clamp_min, "default Tensor"): clamp,

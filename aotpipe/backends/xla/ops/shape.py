@@ -156,7 +156,7 @@ OPS: Final[dict[Any, Any]] = {
     ),
     aten.real.default: (lambda _, x: jnp.real(x), elementwise),
     aten.imag.default: (lambda _, x: lax.imag(x), elementwise),
-    (aten.conj_physical.default, aten._conj_physical.default): (lambda _, x: jnp.conj(x), elementwise),
+    (aten.conj_physical.default, aten._conj_physical.default): lambda _, x: jnp.conj(x),
     aten.expand.default: (lambda out, x, *_, **__: jnp.broadcast_to(x, out.shape), _padded_expand),
     aten.permute.default: (
         lambda _, x, dims: jnp.permute_dims(x, tuple(axis_of(dim, x.ndim) for dim in dims)),

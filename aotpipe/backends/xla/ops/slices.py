@@ -19,12 +19,6 @@ from aotpipe.passes.ops import overloads
 aten = torch.ops.aten
 
 
-def _taken(call: Call, x: Padded, axis: int, places: Array) -> Padded:
-    """Slices of an axis, as the result's axis; places beyond the bucket are clipped."""
-    array = jnp.take(x.array, places, axis=axis, mode="clip")
-    return call.arena.with_axis(x, axis, call.axes[axis], array)
-
-
 def _along(call: Call, place: int, default: int = 0) -> tuple[Padded, int]:
     """The first operand, and its axis that another operand names, which is plain."""
     axis = axis_of(call.get(place, "dim", default), call.first.ndim)
@@ -84,16 +78,15 @@ def split(_: Any, x: Array, size: int, dim: int = 0) -> list[Array]:
 def _padded_split(call: Call) -> Any:
     """Each part of a padded axis starts at its true offset."""
     x, axis = _along(call, 2)
-    arena, is_padded = call.arena, x.is_padded(axis)
-    parts, start = [] if is_padded else call.as_it_is(x), cast(0, INT32)
-    for value in call.value if is_padded else ():
-        own = arena.axes(value)[axis]
-        parts.append(jnp.take(x.array, lax.iota(INT32, arena.size(own)) + start, axis=axis, mode="clip"))
+    arena, axes = call.arena, [call.arena.axes(value)[axis] for value in call.value]
+    if not x.is_padded(axis):
+        parts = call.as_it_is(x)
+        return [arena.with_axis(x, axis, own, part) for own, part in zip(axes, parts, strict=True)]
+    found, start = [], cast(0, INT32)
+    for own in axes:
+        found.append(arena.taken(x, axis, lax.iota(INT32, arena.size(own)) + start, own))
         start = start + array_of(arena.true(own))
-    return [
-        arena.with_axis(x, axis, arena.axes(value)[axis], part)
-        for value, part in zip(call.value, parts, strict=True)
-    ]
+    return found
 
 
 def _padded_unbind(call: Call) -> list[Padded]:
@@ -158,7 +151,7 @@ def _padded_slice(call: Call) -> Padded:
     if last is not None and size and last <= x.array.shape[axis]:
         array = lax.slice_in_dim(x.array, start, last, step, axis)
         return call.arena.with_axis(x, axis, call.axes[axis], array)
-    return _taken(call, x, axis, array_of(start) + lax.iota(INT32, size) * step)
+    return call.arena.taken(x, axis, array_of(start) + lax.iota(INT32, size) * step, call.axes[axis])
 
 
 def slice_scatter(
@@ -211,7 +204,7 @@ def _padded_flip(call: Call) -> Padded:
             continue
         x = call.arena.plain(x, (axis,))
         places = call.true(x, axis) - 1 - lax.iota(INT32, x.array.shape[axis])
-        x = Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
+        x = call.arena.taken(x, axis, places)
     return Padded(call.as_it_is(x, fixed), x.axes)
 
 
@@ -232,7 +225,7 @@ def _padded_roll(call: Call) -> Padded:
 def _rolled(call: Call, x: Padded, axis: int, shift: Any) -> Padded:
     x = call.arena.plain(x, (axis,))
     places = (lax.iota(INT32, x.array.shape[axis]) - array_of(shift)) % jnp.maximum(call.true(x, axis), 1)
-    return Padded(jnp.take(x.array, places, axis=axis, mode="clip"), x.axes)
+    return call.arena.taken(x, axis, places)
 
 
 def _sides(x: Array | Padded, pad: Sequence[Any]) -> list[tuple[int, Any, Any]]:
@@ -291,8 +284,8 @@ def _edge_pad(mode: str) -> tuple[Callable[..., Array], Callable[[Call], Padded]
         x = call.first
         for axis, before, _ in _sides(x, call.args[1]):
             x = call.arena.plain(x, (axis,))
-            last = call.true(x, axis) - 1
-            x = _taken(call, x, axis, places(call.out.shape[axis], array_of(before), last))
+            taken = places(call.out.shape[axis], array_of(before), call.true(x, axis) - 1)
+            x = call.arena.taken(x, axis, taken, call.axes[axis])
         return x
 
     return lower, rule

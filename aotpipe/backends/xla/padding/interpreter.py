@@ -80,11 +80,12 @@ class PaddedInterpreter(Interpreter):
     def _op(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         op = self._op_of(node)
         call = Call(self._arena, node, args, kwargs, op.lower)
-        if op.pad is None and call.is_reached:
-            raise Refused(node, NO_RULE)
-        if op.pad is None or not (unbacked.symbol_of(node) or call.is_reached):
-            return self._checked(node, call.as_it_is())
-        return self._checked(node, op.pad(call))
+        if op.pad is None:
+            if call.is_reached:
+                raise Refused(node, NO_RULE)
+        elif unbacked.symbol_of(node) or call.is_reached:
+            return self._checked(node, op.pad(call))
+        return self._checked(node, call.as_it_is())
 
     def _typed(self, value: Any, result: Any) -> Any:
         if not isinstance(value, torch.Tensor):

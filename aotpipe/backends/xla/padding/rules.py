@@ -155,8 +155,7 @@ class Arena:
             if plain(value.axes[axis]):
                 continue
             kept, whole = value.axes[axis], (product(value.axes[axis]),)
-            array = jnp.take(value.array, self._places(kept, whole), axis=axis, mode="clip")
-            value = self.with_axis(value, axis, whole, array)
+            value = self.taken(value, axis, self._places(kept, whole), whole)
         return value
 
     def _places(self, source: Sequence[Expr], target: Sequence[Expr]) -> Array:
@@ -206,6 +205,11 @@ class Arena:
     def with_axis(self, value: Padded, axis: int, new: Axis, array: Array) -> Padded:
         """A value like another but for one axis."""
         return replace(value, array=array, axes=(*value.axes[:axis], new, *value.axes[axis + 1 :]))
+
+    def taken(self, value: Padded, axis: int, places: Array, new: Axis | None = None) -> Padded:
+        """Slices of an axis, as another axis or as its own; places beyond the bucket are clipped."""
+        array = jnp.take(value.array, places, axis=axis, mode="clip")
+        return self.with_axis(value, axis, value.axes[axis] if new is None else new, array)
 
 
 def _grouped(factors: Sequence[Expr], target: Sequence[Expr]) -> tuple[Axis, ...] | None:

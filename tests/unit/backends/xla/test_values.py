@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aotpipe.backends.xla.lowering import own_settings
-from aotpipe.backends.xla.values import axes_of, cast, constant, dtype_of, result_dtype, torch_dtype, wide
+from aotpipe.backends.xla.values import axes_of, cast, constant, dtype_of, result_dtype, wide
 from aotpipe.model.torch_arrays import view_numpy
 
 DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float64)
@@ -37,7 +37,7 @@ OPERANDS = [
     "dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float8_e5m2, torch.complex64]
 )
 def test_dtypes_round_trip(dtype: torch.dtype) -> None:
-    assert torch_dtype(dtype_of(dtype)) == dtype
+    assert getattr(torch, dtype_of(dtype).name) == dtype
 
 
 def test_promotion_is_that_of_torch() -> None:
