@@ -80,7 +80,11 @@ def resolve(mesh: Mesh, rules: Sequence[Rule], ranks: Mapping[str, int]) -> Plac
     """
     found: dict[str, tuple[Split, ...]] = {}
     for rule in rules:
-        _require_axes(mesh, rule)
+        if unknown := [name for name in itertools.chain(*rule.splits) if name not in mesh.sizes]:
+            raise MeshError(
+                f"--shard {rule} names the axis {unknown[0]!r}, which the mesh {mesh} lacks",
+                hint=f"its axes are: {', '.join(mesh.sizes)}",
+            )
         matching = [name for name in ranks if re.fullmatch(rule.pattern, name)]
         if not matching:
             listed = sorted(ranks)
@@ -98,16 +102,6 @@ def resolve(mesh: Mesh, rules: Sequence[Rule], ranks: Mapping[str, int]) -> Plac
                 )
             found.setdefault(name, rule.splits)
     return Placement(mesh, found)
-
-
-def _require_axes(mesh: Mesh, rule: Rule) -> None:
-    known = list(mesh.sizes)
-    for name in itertools.chain(*rule.splits):
-        if name not in known:
-            raise MeshError(
-                f"--shard {rule} names the axis {name!r}, which the mesh {mesh} lacks",
-                hint=f"its axes are: {', '.join(known)}",
-            )
 
 
 def annotate(

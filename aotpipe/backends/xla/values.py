@@ -145,13 +145,9 @@ class Sizes:
             raise UnknownSize(str(found))
         return int(found)
 
-    def out(self, value: Any) -> Any:
-        """A fake value as what an op must give: an `Out`, a tuple of them, None for a number."""
-        if isinstance(value, torch.Tensor):
-            return Out(tuple(map(self.size, value.shape)), dtype_of(value.dtype))
-        if isinstance(value, (tuple, list)):
-            return tuple(map(self.out, value))
-        return None
+    def out(self, value: torch.Tensor) -> Out:
+        """The type of a fake tensor."""
+        return Out(tuple(map(self.size, value.shape)), dtype_of(value.dtype))
 
 
 def relations(

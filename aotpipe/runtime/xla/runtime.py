@@ -96,10 +96,11 @@ class Runner(BaseRunner[_Entry]):
         arrays = [self._memory.download(result) for result in results[: len(entry.outputs)]]
         if program.cut:
             arrays = _cut(arrays, self._memory.download(results[-1]))
-        outputs = {
-            name: _typed(name, array, dtype)
-            for (name, dtype), array in zip(entry.outputs, arrays, strict=True)
-        }
+        outputs: dict[str, Array] = {}
+        for (name, dtype), array in zip(entry.outputs, arrays, strict=True):
+            if array.dtype != dtype:
+                raise ProgramCrashed(f"the program gave {name!r} as {array.dtype}, its signature has {dtype}")
+            outputs[name] = array
         state = zip(entry.state, results[len(outputs) : first], strict=True)
         self._state |= {
             name: self._memory.as_argument(result, self._state_shardings[name]) for name, result in state
@@ -300,9 +301,3 @@ def _cut(arrays: Sequence[Array], dims: Array) -> list[Array]:
         place += array.ndim
         found.append(array if array.shape == shape else array[tuple(map(slice, shape))].copy())
     return found
-
-
-def _typed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    if array.dtype != dtype:
-        raise ProgramCrashed(f"the program gave {name!r} as {array.dtype}, its signature has {dtype}")
-    return array

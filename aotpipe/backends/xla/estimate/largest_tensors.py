@@ -16,7 +16,6 @@ from typing import Final
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
 
 from aotpipe.backends.xla.values import Out, Sizes, UnknownSize
 from aotpipe.core.stages import LegalEntry
@@ -77,10 +76,9 @@ def _computed(entry: LegalEntry, sizes: Sizes) -> Iterator[tuple[Buffer, Node]]:
 
 def _outs(node: Node, sizes: Sizes) -> list[Out]:
     try:
-        found = sizes.out(node.meta.get("val"))
+        return list(map(sizes.out, ops.tensors(node)))
     except UnknownSize:
         return []
-    return [out for out in tree_leaves(found) if isinstance(out, Out)]
 
 
 def _bytes(out: Out) -> int:
