@@ -1,6 +1,6 @@
 """Evaluates a legal graph on jax values: one table entry per op, each result in its node's dtype.
 
-`Interpreter(sizes).run(module, values)` gives the outputs of a graph. Traced by jax, that is the lowering.
+`Interpreter(extents).run(module, values)` gives the outputs of a graph. Traced by jax, that is the lowering.
 Higher-order ops become jax's structured control flow, by functions of `run(graph, values)`, which evaluates a
 subgraph, and of the op's own arguments:
 
@@ -12,7 +12,8 @@ subgraph, and of the op's own arguments:
 
 What the operands do not name a subgraph does not read, so that closures are operands like any other.
 
-Raises `Refused` with the node, for an op without an entry and for a size that depends on data.
+Raises `Refused` with the node, for an op without an entry, for one without a rule that padding reaches, and
+for a size that depends on data.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule
 
-from aotpipe.backends.xla.ops import Op, table
+from aotpipe.backends.xla.ops import table
+from aotpipe.backends.xla.padding.rules import Arena, Call, Padded, bare
+from aotpipe.backends.xla.padding.sizes import Extents, Unpaddable, scalar
 from aotpipe.backends.xla.values import (
     BOOL,
     FLOAT64,
     INT32,
     INT64,
     Array,
-    Out,
-    Sizes,
     UnknownSize,
     cast,
     dtype_of,
@@ -46,9 +47,11 @@ from aotpipe.backends.xla.values import (
 )
 from aotpipe.errors import SourceLine
 from aotpipe.model.torch_arrays import view_numpy
-from aotpipe.passes import hops, ops, scalars
+from aotpipe.passes import hops, ops, scalars, unbacked
 from aotpipe.passes.source_lines import nearest_line
 
+_HOP: Final = torch.ops.higher_order
+NO_RULE: Final = "padding would reach its results, and there is no rule that keeps it away"
 _MARK: Final = re.compile(r"aot(\d+)(?=[/:\"]|$)")
 
 
@@ -82,20 +85,26 @@ class Lines:
 
 
 class Interpreter:
-    """Evaluates graphs, nested ones too, under one set of sizes."""
+    """Evaluates graphs, nested ones too, under one set of sizes.
 
-    def __init__(self, sizes: Sizes, lines: Lines | None = None) -> None:
-        self._sizes = sizes
+    Values are `Padded`, and numbers that padding makes two are `Size`. An op goes by its rule where padding
+    reaches it, and as it is elsewhere.
+    """
+
+    def __init__(self, extents: Extents, lines: Lines | None = None) -> None:
+        self._extents = extents
+        self._arena = Arena(extents)
         self._lines = lines
 
     def run(self, module: fx.GraphModule, values: Sequence[Any]) -> list[Any]:
-        """The outputs of a graph, given a value for each placeholder."""
+        """The outputs of a graph, given a value for each placeholder: arrays with plain axes, and numbers."""
         known: dict[fx.Node, Any] = {}
         for node, value in zip(hops.placeholders(module), values, strict=True):
             known[node] = self._given(node, value)
         for node in module.graph.nodes:
             if node.op == "get_attr":
-                known[node] = self._constant(attribute(module, str(node.target)))
+                found = attribute(module, str(node.target))
+                known[node] = self._arena.fixed(found) if is_array(found) else found
             elif node.op == "call_function":
                 known[node] = self._guarded(node, known)
         return [
@@ -106,6 +115,8 @@ class Interpreter:
         try:
             with self._lines.of(node) if self._lines else nullcontext():
                 return self._evaluate(node, known)
+        except Unpaddable as error:
+            raise Refused(node, str(error)) from None
         except UnknownSize as error:
             raise Refused(node, f"the size of its result depends on data ({error})") from error
         except (Refused, KeyboardInterrupt):
@@ -115,14 +126,11 @@ class Interpreter:
 
     def _given(self, node: fx.Node, value: Any) -> Any:
         """An operand as its placeholder has it: a region may know a number for a tensor, or a wider dtype."""
-        return self._typed(node.meta.get("val"), value)
-
-    def _constant(self, value: Any) -> Any:
-        """What the interpreter works on, for a subgraph or an array that the module holds."""
-        return value
+        expected = node.meta.get("val")
+        return self._size_or(expected, lambda: self._typed(expected, value))
 
     def _plain(self, value: Any) -> Any:
-        return value
+        return bare(self._arena.plain(value) if isinstance(value, Padded) else value)
 
     def _evaluate(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
         args: Any = fx.map_arg(node.args, known.__getitem__)
@@ -134,46 +142,68 @@ class Interpreter:
             return self._checked(node, self._region(node, args))
         if is_op and not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
             return self._of_size(node)
-        args, kwargs = (fx.node.map_aggregate(each, self._size) for each in (args, kwargs))
+        args, kwargs = (fx.node.map_aggregate(each, self._extents.number) for each in (args, kwargs))
         return self._op(node, args, kwargs) if is_op else self._of_numbers(node, args)
 
-    def _region(self, node: fx.Node, args: Any, **more: Any) -> Any:
-        return _HIGHER_ORDER[node.target](self.run, *args, **more)
+    def _region(self, node: fx.Node, args: Any) -> Any:
+        length = self._length(node, args)
+        more = {} if length is None else {"length": length}
+        plain: Any = fx.node.map_aggregate(args, self._plain)
+        with self._extents.within():
+            return _HIGHER_ORDER[node.target](self.run, *plain, **more)
+
+    def _length(self, node: fx.Node, args: Any) -> Array | None:
+        """How many rows a scan goes over, where they are padded.
+
+        A map computes rows that nobody reads, and a branch or a loop sees its operands with plain axes; a
+        scan alone carries what it computed of one row to the next, and must stop where the rows do.
+        """
+        rows = args[2] if node.target is _HOP.scan else ()
+        axes = [each.axes[0] for each in rows if isinstance(each, Padded) and each.is_padded(0)]
+        return scalar(self._arena.true(axes[0])) if axes else None
 
     def _of_numbers(self, node: fx.Node, args: Any) -> Any:
+        """A function of Python's: of a size again a size, where its expression is known."""
         function: Any = node.target
-        return _FUNCTIONS.get(function, function)(*args)
+        return self._size_or(
+            node.meta.get("val"), lambda: _FUNCTIONS.get(function, function)(*map(bare, args))
+        )
 
     def _op(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        lower = self._op_of(node).lower
-        return self._checked(node, lower(self._sizes.out(node.meta["val"]), *args, **kwargs))
-
-    def _op_of(self, node: fx.Node) -> Op:
         assert isinstance(node.target, OpOverload), node.target
-        found = table().get(node.target)
-        if found is None:
+        op = table().get(node.target)
+        if op is None:
             raise Refused(node, "has no lowering to StableHLO")
-        return found
+        call = Call(self._arena, node, args, kwargs, op.lower)
+        if op.pad is None:
+            if call.is_reached:
+                raise Refused(node, NO_RULE)
+        elif unbacked.symbol_of(node) or call.is_reached:
+            return self._checked(node, op.pad(call))
+        return self._checked(node, call.as_it_is())
 
     def _item(self, node: fx.Node, x: Array) -> Any:
         """The number in a tensor; of what sizes alone decide (`int(tokens * 1.25 / experts)`) a size."""
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            with suppress(UnknownSize):
-                return self._size(value)
-        return number_of(node, x)
+            self._extents.learn(value, number_of(node, x))
+        return self._size_or(value, lambda: number_of(node, x))
 
     def _of_size(self, node: fx.Node) -> Any:
         """An op that gives a size, or nothing."""
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
-            return self._size(value)
+            return self._extents.number(value)
         if value is None:
             return None
         raise Refused(node, "gives neither tensors nor a size")
 
-    def _size(self, value: Any) -> Any:
-        return self._sizes.size(value) if isinstance(value, torch.SymInt) else value
+    def _size_or(self, value: Any, otherwise: Callable[[], Any]) -> Any:
+        """A size, where it is known; else, and for any other value, what `otherwise` gives."""
+        if isinstance(value, torch.SymInt):
+            with suppress(UnknownSize):
+                return self._extents.number(value)
+        return otherwise()
 
     def _checked(self, node: fx.Node, result: Any) -> Any:
         value = node.meta["val"]
@@ -186,13 +216,12 @@ class Interpreter:
         """A result in the dtype of its fake value, whose shape it must have."""
         if not isinstance(value, torch.Tensor):
             return result
-        out = self._out(value)
-        result = cast(result, out.dtype)
-        assert tuple(result.shape) == out.shape, f"shape {tuple(result.shape)} for {out.shape}"
-        return result
-
-    def _out(self, value: torch.Tensor) -> Out:
-        return self._sizes.out(value)
+        found = result if isinstance(result, Padded) else Padded(result, self._arena.axes(value))
+        assert len(found.axes) == value.dim(), found.axes
+        out = self._arena.out(value)
+        array = cast(found.array, out.dtype)
+        assert tuple(array.shape) == out.shape, f"shape {tuple(array.shape)} for {out.shape}"
+        return Padded(array, found.axes)
 
 
 def attribute(module: fx.GraphModule, target: str) -> Any:
@@ -240,7 +269,6 @@ _FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
 }
 
 
-_HOP: Final = torch.ops.higher_order
 Run = Callable[[GraphModule, Sequence[Any]], list[Any]]
 Values = Sequence[Any]
 

@@ -6,7 +6,7 @@ keeps the garbage away from what is not: it masks what it sums, shifts what it j
 size. An op without a rule is refused where padding would reach it, with the user's line: nothing is guessed.
 
     sizes.py        sizes: of the bucket and true ones
-    interpreter.py  evaluates a legal graph on such values
+    interpreter.py  evaluates an entry point on such values, from the true sizes of a call
     rules.py        values with their axes, masks, and reshapes of both; what a rule for an op is given, and
                     the rules that ops have in common; the others stand in backends/xla/ops
 """

@@ -60,8 +60,8 @@ class Extents:
     """
 
     sizes: Sizes
-    trues: dict[sympy.Symbol, Array]
-    least: dict[sympy.Symbol, int]
+    trues: dict[sympy.Symbol, Array] = field(default_factory=dict)
+    least: dict[sympy.Symbol, int] = field(default_factory=dict)
     unknown: Mapping[sympy.Symbol, DataSize] = field(default_factory=dict)
     _seen: dict[Expr, Expr] = field(default_factory=dict)
 

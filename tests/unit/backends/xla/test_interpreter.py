@@ -11,6 +11,7 @@ from aotpipe import Dim
 from aotpipe.backends.xla import lowering
 from aotpipe.backends.xla.interpreter import Interpreter, Lines, Refused
 from aotpipe.backends.xla.lowering import own_settings
+from aotpipe.backends.xla.padding.sizes import Extents
 from aotpipe.backends.xla.values import Sizes
 from tests.programs import on_xla, through
 
@@ -32,7 +33,7 @@ def test_an_op_without_an_entry_is_refused_with_its_node() -> None:
     graph.output((node,))
     x.meta["val"] = node.meta["val"] = torch.ones(2)
     with own_settings(), pytest.raises(Refused, match="no lowering") as caught:
-        Interpreter(Sizes({})).run(fx.GraphModule({}, graph), [jnp.ones(2)])
+        Interpreter(Extents(Sizes({}))).run(fx.GraphModule({}, graph), [jnp.ones(2)])
     assert caught.value.node is node
 
 
@@ -43,7 +44,7 @@ def test_a_fault_in_a_lowering_names_its_node() -> None:
     graph.output((node,))
     x.meta["val"], node.meta["val"] = torch.ones(2), torch.ones(3)
     with own_settings(), pytest.raises(Refused) as caught:
-        Interpreter(Sizes({})).run(fx.GraphModule({}, graph), [jnp.ones(2)])
+        Interpreter(Extents(Sizes({}))).run(fx.GraphModule({}, graph), [jnp.ones(2)])
     assert caught.value.node is node
     assert caught.value.__cause__ is not None
 
