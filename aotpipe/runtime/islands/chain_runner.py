@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 
 from aotpipe.core.dtypes import Array, name_of
-from aotpipe.core.serialization import Serializable
+from aotpipe.core.serialization import Serializable, attributes
 from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_dim
 from aotpipe.errors import IslandFailed, SourceLine
 from aotpipe.model import source
@@ -108,20 +108,14 @@ class ChainRunner(BaseRunner[Entry]):
         found = []
         for (name, index), median_us in medians_us.items():
             step = self.parts.chains[name].steps[index]
-            island = step if isinstance(step, Island) else None
+            if isinstance(step, Island):
+                own = attributes(step, "kind name where reason")
+            else:
+                own = {"kind": "program", "name": step.entry_point, "where": None, "reason": ""}
             total_us = sum(each for (other, _), each in medians_us.items() if other == name)
-            found.append(
-                StepTime(
-                    entry_point=name,
-                    kind=island.kind if island else "program",
-                    name=step.name if isinstance(step, Island) else step.entry_point,
-                    where=island.where if island else None,
-                    reason=island.reason if island else "",
-                    calls=len(self._times[name, index]),
-                    median_us=median_us,
-                    share=median_us / total_us if total_us else 0.0,
-                )
-            )
+            share = median_us / total_us if total_us else 0.0
+            calls = len(self._times[name, index])
+            found.append(StepTime(entry_point=name, **own, calls=calls, median_us=median_us, share=share))
         return tuple(found)
 
     def forget_times(self) -> None:
