@@ -216,10 +216,7 @@ def _choices(
     """
     dims = [dim for spec in entry.signature.tensor_inputs for dim in spec.dims]
     symbols = {symbol.name: symbol for symbol in symbols_of(entry)}
-    ranges = [whole[name] for name in symbols]
-    # A Dim that does not vary has its own size.
-    fixed = {each.name: Ladder((each.min,), exact=True) for each in ranges if each.max == each.min}
-    found = {**fixed, **planned(ranges, declared)}
+    found = _ladders_of([whole[name] for name in symbols], declared)
     choices: list[tuple[Sizes, Sizes]] = []
     for chosen in product(*(found[name].sizes for name in symbols)):
         wanted = dict(zip(symbols, chosen, strict=True))
@@ -239,6 +236,12 @@ def _choices(
     elif not choices:
         raise NoBuckets(f"no choice of buckets fits the inputs of {entry.name!r}")
     yield from choices
+
+
+def _ladders_of(symbols: Sequence[Symbol], declared: Mapping[str, Buckets]) -> dict[str, Ladder]:
+    """The sizes of each Dim; one that does not vary has its own."""
+    fixed = {symbol.name: Ladder((symbol.min,), exact=True) for symbol in symbols if symbol.max == symbol.min}
+    return {**fixed, **planned(symbols, declared)}
 
 
 def bound_of(entry: LegalEntry, sizes: Sizes) -> Any:
@@ -324,8 +327,7 @@ def trace(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes, lines: Line
     import jax
 
     from aotpipe.backends.xla.interpreter import Interpreter, Refused
-    from aotpipe.backends.xla.padding.interpreter import run
-    from aotpipe.backends.xla.padding.sizes import Extents
+    from aotpipe.backends.xla.padding.sizes import extents_of
     from aotpipe.backends.xla.values import INT32, dtype_of
 
     nodes = hops.placeholders(entry.graph)
@@ -335,9 +337,14 @@ def trace(entry: LegalEntry, bound: Any, sizes: Sizes, least: Sizes, lines: Line
     ]
 
     def forward(*values: Any) -> tuple[Any, ...]:
+        operands, true = (values[:-1], values[-1]) if least else (values, None)
+        extents = extents_of(entry, bound, sizes, least, true)
+        results = Interpreter(extents, lines).run(entry.graph, operands)
         if not is_cut(entry, least):
-            return tuple(Interpreter(Extents(bound), lines).run(entry.graph, values))
-        return tuple(run(entry, bound, sizes=sizes, least=least, values=values))
+            return tuple(results)
+        nodes = hops.output_values(entry.graph)[: len(entry.signature.tensor_outputs)]
+        dims = [extents.true(extents.of(size)) for node in nodes for size in node.meta["val"].shape]
+        return (*results, jax.numpy.array(dims, INT32))
 
     if least:
         specs.append(jax.ShapeDtypeStruct((len(least),), INT32))

@@ -5,8 +5,7 @@ prefixes where axes were joined; what lies beyond is garbage. An op keeps to tha
 keeps the garbage away from what is not: it masks what it sums, shifts what it joins, and counts by the true
 size. An op without a rule is refused where padding would reach it, with the user's line: nothing is guessed.
 
-    sizes.py        sizes: of the bucket and true ones
-    interpreter.py  evaluates an entry point on such values, from the true sizes of a call
-    rules.py        values with their axes, masks, and reshapes of both; what a rule for an op is given, and
-                    the rules that ops have in common; the others stand in backends/xla/ops
+    sizes.py  sizes: of the bucket and true ones
+    rules.py  values with their axes, masks, and reshapes of both; what a rule for an op is given, and the
+              rules that ops have in common; the others stand in backends/xla/ops
 """

@@ -2,7 +2,8 @@
 
 An `Extents` knows both for every symbol of torch's. A size is a sympy expression: `of` leaves in it the
 symbols that are padded, so that a number is a size without padding. Padding lies behind what is there, so
-that no size may shrink as its symbols grow; `of` refuses one that might.
+that no size may shrink as its symbols grow; `of` refuses one that might. `extents_of(entry, ...)` gives those
+of an entry point, from the true sizes of a call.
 """
 
 from __future__ import annotations
@@ -21,7 +22,20 @@ import torch
 from jax import lax
 from torch.utils._sympy import functions  # torch's own functions of sizes have no public place
 
-from aotpipe.backends.xla.values import FLOAT64, INT32, INT64, Array, Sizes, UnknownSize, cast, is_array
+from aotpipe.backends.xla.values import (
+    FLOAT64,
+    INT32,
+    INT64,
+    Array,
+    Sizes,
+    UnknownSize,
+    cast,
+    is_array,
+    relations,
+)
+from aotpipe.core.signature import evaluate_dim
+from aotpipe.core.stages import LegalEntry
+from aotpipe.passes import hops, unbacked
 from aotpipe.passes.unbacked import DataSize
 
 Expr = Any
@@ -172,6 +186,31 @@ class Extents:
             int(expr.xreplace(dict(zip(symbols, map(sympy.Integer, values), strict=True))))
             for values in itertools.product(*ranges)
         ]
+
+
+def extents_of(
+    entry: LegalEntry, bound: Sizes, sizes: Mapping[str, int], least: Mapping[str, int], true: Array
+) -> Extents:
+    """What the symbols of an entry point's graph are.
+
+    `bound` has them in the bucket, and `sizes` the Dims; `least` are the Dims of which calls are padded, with
+    the smallest size of each, and `true` is the vector of their sizes in a call.
+    """
+    symbols = {name: sympy.Symbol(name, integer=True) for name in least}
+    names: Any = {**{name: sympy.Integer(size) for name, size in sizes.items()}, **symbols}
+    # A dim is arithmetic, on expressions too.
+    shapes = [[evaluate_dim(dim, names) for dim in spec.dims] for spec in entry.signature.tensor_inputs]
+    related = relations(hops.placeholders(entry.graph), shapes)
+    padded = {symbol: expr for symbol, expr in related.items() if expr.free_symbols}
+    given = (lax.index_in_dim(true, place, keepdims=False) for place in range(len(least)))
+    known = dict(zip(symbols.values(), given, strict=True))
+    lows = {symbols[name]: sympy.Integer(low) for name, low in least.items()}
+    return Extents(
+        bound,
+        {symbol: scalar(evaluate(expr, known)) for symbol, expr in padded.items()},
+        {symbol: int(expr.xreplace(lows)) for symbol, expr in padded.items()},
+        unbacked.sizes(entry.graph),
+    )
 
 
 def _divide(left: Any, right: Any) -> Any:
