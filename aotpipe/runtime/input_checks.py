@@ -41,10 +41,8 @@ from aotpipe.runtime.dim_binding import Binder
 # numpy's kind of a Python value -> the kinds it may become; ml_dtypes' types are of kind V.
 _BECOMES: Final[Mapping[str, str]] = {"b": "b", "i": "iufcV", "u": "iufcV", "f": "fcV", "c": "c"}
 _MOST_SHAPES: Final = 64
-_TRUE: Final = np.array(True)
-_FALSE: Final = np.array(False)
-for _flag in (_TRUE, _FALSE):
-    _flag.flags.writeable = False
+# Read-only, as what `broadcast_to` gives is.
+_TRUE, _FALSE = (np.broadcast_to(flag, ()) for flag in (True, False))
 
 
 @dataclass(frozen=True, slots=True)

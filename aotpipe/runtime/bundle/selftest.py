@@ -73,8 +73,9 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
 
 
 def _result(bundle: Bundle, program: Program, calls: Sequence[Golden]) -> TargetResult:
+    result = partial(TargetResult, target=program.target)
     if reason := why_not_runnable(program) if program.file else program.reason:
-        return TargetResult(target=program.target, outcome="skipped", reason=reason)
+        return result(outcome="skipped", reason=reason)
     try:
         with Worker() as process:
             parity = _judged(_loaded(process, bundle, program), calls)
@@ -82,13 +83,10 @@ def _result(bundle: Bundle, program: Program, calls: Sequence[Golden]) -> Target
         raise
     except AotpipeError as error:
         reason = "\n".join(filter(None, (error.message, error.reason)))
-        return TargetResult(target=program.target, outcome="failed", reason=reason)
+        return result(outcome="failed", reason=reason)
     if not parity.calls:
-        return TargetResult(
-            target=program.target, outcome="skipped", reason="no recorded call has sizes that a bucket takes"
-        )
-    outcome: Outcome = "passed" if parity.passed else "failed"
-    return TargetResult(target=program.target, outcome=outcome, calls=parity.calls, worst=parity.worst)
+        return result(outcome="skipped", reason="no recorded call has sizes that a bucket takes")
+    return result(outcome="passed" if parity.passed else "failed", calls=parity.calls, worst=parity.worst)
 
 
 def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> Parity:

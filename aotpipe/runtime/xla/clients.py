@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy as np
 from aotpipe.errors import IncompatibleHost
 
 _lock = threading.Lock()
-_clients: dict[tuple[str, int, int | None], Any] = {}
 # XLA sizes the thread pool of a client by these when it is made.
 _THREADS: Final = "NPROC"
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
@@ -47,11 +47,8 @@ def devices(platform: str, count: int, threads: int | None = None) -> tuple[Any,
 
     A program runs on so many threads, or one per core; the number counts for the first client only.
     """
-    key = (platform, count, threads)
     with _lock:
-        if key not in _clients:
-            _clients[key] = _create(platform, count, threads)
-        return tuple(_clients[key].devices())
+        return tuple(_client(platform, count, threads).devices())
 
 
 def options(ids: Sequence[int], decided: Sequence[bool] = ()) -> Any:
@@ -74,7 +71,8 @@ def options(ids: Sequence[int], decided: Sequence[bool] = ()) -> Any:
     return found
 
 
-def _create(platform: str, count: int, threads: int | None) -> Any:
+@cache
+def _client(platform: str, count: int, threads: int | None) -> Any:
     xla = bindings()
     if platform != "cpu":
         raise IncompatibleHost(f"this machine has no {platform} device that aotpipe can run on")
