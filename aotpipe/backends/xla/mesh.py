@@ -133,7 +133,7 @@ def annotate(
             for name, shape in zip(results, given, strict=True)
         ]
         for key, values in (("arg_attrs", shardings), ("res_attrs", declared)):
-            before = list(main.attributes[key]) if key in main.attributes else [{}] * len(values)
+            before = main.attributes.get(key, [()] * len(values))
             main.attributes[key] = ir.ArrayAttr.get(
                 [_with(old, sharding) for old, sharding in zip(before, values, strict=True)]
             )
@@ -152,9 +152,8 @@ def _with(given: Any, sharding: Sharding | None) -> Any:
 def decided(module: Any) -> list[bool]:
     """For each result of a parsed module, whether its sharding is the partitioner's to decide."""
     main = main_of(module)
-    if "res_attrs" not in main.attributes:
-        return [True] * len(main.type.results)
-    return [all(each.name != _ATTRIBUTE for each in given) for given in main.attributes["res_attrs"]]
+    attributes = main.attributes.get("res_attrs", [()] * len(main.type.results))
+    return [all(each.name != _ATTRIBUTE for each in given) for given in attributes]
 
 
 def results_of(executable: Any, module: Any, devices: int) -> list[dict[str, Any]]:

@@ -249,10 +249,8 @@ def _number(value: Any) -> int | None:
 def _kind(operation: Any) -> Kind:
     # The narrower operand is widened to the other.
     dtype = _dtype(max((operand.type for operand in list(operation.operands)[:2]), key=_bits))
-    named = ["default"]
-    if "precision_config" in operation.attributes:
-        named += [str(each).lower() for each in operation.attributes["precision_config"]]
-    found = [rank for each in named for rank, word in enumerate(_PRECISIONS) if f" {word}>" in f" {each}>"]
+    named = [str(each).lower() for each in operation.attributes.get("precision_config", ())]
+    found = [rank for each in named for rank, word in enumerate(_PRECISIONS) if f" {word}>" in each]
     return dtype, _PRECISIONS[max(found, default=0)]
 
 
@@ -292,11 +290,9 @@ def _convolution_flops(operation: Any) -> int:
     rank = len(numbers.kernel_spatial_dimensions)
 
     def each(name: str) -> list[int]:
-        return list(attributes[name]) if name in attributes else [1] * rank
+        return list(attributes.get(name, [1] * rank))
 
-    pads = (
-        np.asarray(attributes["padding"]).reshape(rank, 2) if "padding" in attributes else np.zeros((rank, 2))
-    )
+    pads = np.asarray(attributes.get("padding", [0] * 2 * rank)).reshape(rank, 2)
     taps = 1
     for at in range(rank):
         taps *= _taps(
