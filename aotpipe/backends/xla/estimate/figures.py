@@ -201,13 +201,9 @@ def functions_of(module: Any) -> dict[str, Any]:
 
 
 def _added(parts: Iterable[Counted]) -> Counted:
-    flops: Counter[Kind] = Counter()
-    further = loops = 0
-    for part in parts:
-        flops.update(part.flops)
-        further += part.further
-        loops += part.loops
-    return Counted(flops, further, loops)
+    listed = list(parts)
+    flops = sum((part.flops for part in listed), start=Counter[Kind]())
+    return Counted(flops, sum(part.further for part in listed), sum(part.loops for part in listed))
 
 
 def _repeated(trip: Counted, trips: int | None) -> Counted:
