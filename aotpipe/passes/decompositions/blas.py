@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from aotpipe.passes.decompositions.entries import HALF, Table, iota, static, widened
 
@@ -19,7 +20,7 @@ aten = torch.ops.aten
 Number = int | float | complex
 
 
-def scaled_sum(bias: torch.Tensor, product: torch.Tensor, beta: Number, alpha: Number) -> torch.Tensor:
+def scaled_sum(bias: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     """`beta * bias + alpha * product`, rounded once."""
     dtype = product.dtype
     if dtype in HALF and (beta != 1 or alpha != 1):
@@ -38,24 +39,20 @@ def _as(number: Number, dtype: torch.dtype) -> Number:
     return int(number.real)
 
 
-def addbmm(
-    bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: Number = 1, alpha: Number = 1
-) -> torch.Tensor:
+def addbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     batch, rows, inner = left.shape
     product = torch.mm(left.transpose(0, 1).reshape(rows, batch * inner), right.reshape(batch * inner, -1))
     return scaled_sum(bias, product, beta, alpha)
 
 
-def trilinear(
-    one: torch.Tensor, two: torch.Tensor, three: torch.Tensor, *dims: Sequence[int], unroll_dim: int = 1
-) -> Any:
+def trilinear(one: Tensor, two: Tensor, three: Tensor, *dims: Sequence[int], unroll_dim: int = 1) -> Any:
     if one.dtype not in HALF:
         return NotImplemented
     # The compiler adds up its products in half precision.
     return aten._trilinear(one.float(), two.float(), three.float(), *dims, unroll_dim).to(one.dtype)
 
 
-def grouped_rows(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+def grouped_rows(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """Multiply each row by its group's matrix.
 
     `rows` is `(rows, k)`, sorted by group, `weight` `(groups, k, n)`, and `ends` `(groups,)`, where each
@@ -77,10 +74,10 @@ def grouped_rows(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -
 
 
 def grouped_mm(
-    rows: torch.Tensor,
-    weight: torch.Tensor,
-    ends: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
+    rows: Tensor,
+    weight: Tensor,
+    ends: Tensor | None = None,
+    bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Any:
     if ends is None or rows.dim() != 2 or weight.dim() != 3:
@@ -95,16 +92,16 @@ LIBRARIES: Final[Mapping[str, Callable[..., Any]]] = {"transformers::grouped_mm_
 
 
 def scaled_dot_product_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     dtype = query.dtype
     query, key, value = widened(query, key, value)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -120,10 +117,8 @@ def scaled_dot_product_attention(
         seen = iota(source, query) <= iota(length, query).unsqueeze(-1)
         scores = scores.masked_fill(~seen, -math.inf)
     if attn_mask is not None:
-        masked = (
-            scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-        )
-        scores = masked
+        is_bool = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if is_bool else scores + attn_mask
     weights = torch.softmax(scores, -1) if attn_mask is None else _safe_softmax(scores)
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
@@ -133,12 +128,12 @@ def scaled_dot_product_attention(
     return (weights @ value).to(dtype)
 
 
-def _folded(tensor: torch.Tensor, heads: int, groups: int) -> torch.Tensor:
+def _folded(tensor: Tensor, heads: int, groups: int) -> Tensor:
     """(..., heads * groups, rows, n) as (..., heads, groups * rows, n)."""
     return tensor.reshape(*tensor.shape[:-3], heads, groups * tensor.shape[-2], tensor.shape[-1])
 
 
-def _safe_softmax(scores: torch.Tensor) -> torch.Tensor:
+def _safe_softmax(scores: Tensor) -> Tensor:
     """A softmax over the last dim that gives zeros where every score is -inf."""
     highest = scores.amax(-1, keepdim=True)
     nothing = highest == -math.inf
@@ -147,15 +142,15 @@ def _safe_softmax(scores: torch.Tensor) -> torch.Tensor:
 
 
 def flash_attention_for_cpu(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
-    attn_mask: torch.Tensor | None = None,
+    attn_mask: Tensor | None = None,
     scale: float | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The kernel that torch picks on CPU; its second result, for the backward, is not computed."""
     gqa = query.shape[-3] != key.shape[-3]
     out = scaled_dot_product_attention(

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
 
 Decomposition = Callable[..., Any]
 Table = Mapping[OpOverload, Decomposition]
 Number = int | float | bool
-Value = torch.Tensor | Number
+Value = Tensor | Number
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -50,22 +51,22 @@ def is_one(size: object) -> bool:
     return static(size) and size == 1
 
 
-def empty(*tensors: torch.Tensor) -> bool:
+def empty(*tensors: Tensor) -> bool:
     """Whether one of the tensors is known to have no elements."""
     return any(static(size) and size == 0 for tensor in tensors for size in tensor.shape)
 
 
-def last(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+def last(tensor: Tensor, dim: int) -> Tensor:
     """The tensor with `dim` moved to the end; a 0-d one gets one dim of size 1."""
     return tensor.movedim(dim, -1) if tensor.dim() else tensor.reshape(1)
 
 
-def back(tensor: torch.Tensor, dim: int, like: torch.Tensor) -> torch.Tensor:
+def back(tensor: Tensor, dim: int, like: Tensor) -> Tensor:
     """Undoes `last(like, dim)` on a tensor of its shape."""
     return tensor.movedim(-1, dim) if like.dim() else tensor.reshape(())
 
 
-def reduced(tensor: torch.Tensor, dim: int, keepdim: bool, like: torch.Tensor) -> torch.Tensor:
+def reduced(tensor: Tensor, dim: int, keepdim: bool, like: Tensor) -> Tensor:
     """What a reduction of `last(like, dim)` over its last dim gives, in the form that one of `like` has."""
     return (
         tensor.unsqueeze(dim) if keepdim and like.dim() else tensor.reshape(()) if not like.dim() else tensor
@@ -77,30 +78,28 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALF else dtype
 
 
-def widened(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in the dtype that eager computes in."""
     return tuple(tensor.to(wide(tensor.dtype)) for tensor in tensors)
 
 
-def iota(size: int, like: torch.Tensor, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+def iota(size: int, like: Tensor, dtype: torch.dtype = torch.int64) -> Tensor:
     """0, 1, ..., size - 1 on the device of another tensor."""
     return torch.arange(size, dtype=dtype, device=like.device)
 
 
-def floating(tensor: torch.Tensor) -> torch.Tensor:
+def floating(tensor: Tensor) -> Tensor:
     """The tensor as eager promotes it for a function that gives floats."""
     inexact = tensor.is_floating_point() or tensor.is_complex()
     return tensor if inexact else tensor.to(torch.get_default_dtype())
 
 
-def promoted(left: Value, right: Value) -> tuple[torch.Tensor, torch.Tensor]:
+def promoted(left: Value, right: Value) -> tuple[Tensor, Tensor]:
     """Both as tensors of the dtype that eager promotes them to."""
     dtype = torch.result_type(left, right)
-    device = next(value.device for value in (left, right) if isinstance(value, torch.Tensor))
+    device = next(value.device for value in (left, right) if isinstance(value, Tensor))
     one, two = (
-        value.to(dtype)
-        if isinstance(value, torch.Tensor)
-        else torch.full((), value, dtype=dtype, device=device)
+        value.to(dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=dtype, device=device)
         for value in (left, right)
     )
     return one, two

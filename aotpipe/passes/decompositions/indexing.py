@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch._decomp import decomposition_table
 
 from aotpipe.passes import ops
@@ -15,7 +16,7 @@ from aotpipe.passes.decompositions.entries import Table, empty, iota, static, wi
 aten = torch.ops.aten
 
 
-def masked_scatter(tensor: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+def masked_scatter(tensor: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     tensor, mask = torch.broadcast_tensors(tensor, mask)
     if empty(tensor, source):
         return tensor.clone()
@@ -25,9 +26,7 @@ def masked_scatter(tensor: torch.Tensor, mask: torch.Tensor, source: torch.Tenso
     return torch.where(mask, source.reshape(-1).index_select(0, place).reshape(tensor.shape), tensor)
 
 
-def put(
-    tensor: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
-) -> torch.Tensor:
+def put(tensor: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     if empty(tensor, index):
         return tensor.clone()
     place = index.reshape(-1)
@@ -37,14 +36,8 @@ def put(
 
 
 def scatter_reduce(
-    tensor: torch.Tensor,
-    dim: int,
-    index: torch.Tensor,
-    src: torch.Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> torch.Tensor:
+    tensor: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """`out[p] = reduce(tensor[p] if include_self, src[q] for every q with index[q] == p)`.
 
     The compiler scatters sums only; every pair is compared here, in one fused reduction.
@@ -68,7 +61,7 @@ def scatter_reduce(
     return _placed(target, new).movedim(-1, dim)
 
 
-def _placed(target: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+def _placed(target: Tensor, new: Tensor) -> Tensor:
     for axis in range(target.dim() - 1):
         if new.shape[axis] != target.shape[axis]:
             corner = [slice(0, size) for size in new.shape]
@@ -81,9 +74,7 @@ def _placed(target: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 _UNITS: dict[str, float] = {"sum": 0, "mean": 0, "prod": 1, "amax": -torch.inf, "amin": torch.inf}
 
 
-def _reduce_pairs(
-    hit: torch.Tensor, source: torch.Tensor, target: torch.Tensor, reduce: str, include_self: bool
-) -> torch.Tensor:
+def _reduce_pairs(hit: Tensor, source: Tensor, target: Tensor, reduce: str, include_self: bool) -> Tensor:
     dtype = target.dtype
     unit: Any = _UNITS[reduce]
     if not dtype.is_floating_point and abs(unit) == torch.inf:
@@ -111,34 +102,22 @@ def _reduce_pairs(
 
 
 def index_reduce(
-    tensor: torch.Tensor,
-    dim: int,
-    index: torch.Tensor,
-    source: torch.Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> torch.Tensor:
-    if not tensor.dim():
-        new = index_reduce(
-            tensor.reshape(1), 0, index.reshape(-1), source.reshape(1), reduce, include_self=include_self
-        )
-        return new.reshape(())
-    shape = [1] * tensor.dim()
-    shape[dim] = -1
-    wide = index.reshape(shape).expand(source.shape)
-    return scatter_reduce(tensor, dim, wide, source, reduce, include_self=include_self)
+    tensor: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    if tensor.dim():
+        shape = [1] * tensor.dim()
+        shape[dim] = -1
+        index = index.reshape(shape).expand(source.shape)
+    return scatter_reduce(tensor, dim, index, source, reduce, include_self=include_self)
 
 
-def scatter_mode(
-    tensor: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor | float, *, reduce: str
-) -> torch.Tensor:
-    if not isinstance(source, torch.Tensor):
+def scatter_mode(tensor: Tensor, dim: int, index: Tensor, source: Tensor | float, *, reduce: str) -> Tensor:
+    if not isinstance(source, Tensor):
         source = torch.full(index.shape, source, dtype=tensor.dtype, device=tensor.device)
     return scatter_reduce(tensor, dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
-def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
     ends = repeats.to(torch.int64).cumsum(0)
     size: Any = output_size
     if size is None:
@@ -148,7 +127,7 @@ def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) 
     return torch.searchsorted(ends, positions, right=True).to(repeats.dtype)
 
 
-def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+def histc(tensor: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     values = tensor.reshape(-1)
     low = torch.full((), min, dtype=tensor.dtype, device=tensor.device)
     high = torch.full((), max, dtype=tensor.dtype, device=tensor.device)
@@ -164,10 +143,10 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
 
 
 _MASKS: Final = (torch.bool, torch.uint8)
-Indices = Sequence[torch.Tensor | None]
+Indices = Sequence[Tensor | None]
 
 
-def _index(x: torch.Tensor, indices: Indices) -> Any:
+def _index(x: Tensor, indices: Indices) -> Any:
     if not _has_mask(indices):
         return NotImplemented
     if all(index is not None and index.dim() == 0 for index in indices):
@@ -177,11 +156,11 @@ def _index(x: torch.Tensor, indices: Indices) -> Any:
         dim, mask = only
         rows = x.reshape((*x.shape[:dim], mask.numel(), *x.shape[dim + mask.dim() :]))
         return torch.index_select(rows, dim, _true_positions(mask))
-    read: torch.Tensor = aten.index.Tensor(x, _positions(indices))
+    read: Tensor = aten.index.Tensor(x, _positions(indices))
     return read
 
 
-def _index_put(x: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool = False) -> Any:
+def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Any:
     if not _has_mask(indices) or values.dtype is not x.dtype:
         return NotImplemented
     if (only := _only_mask(indices)) is not None:
@@ -190,17 +169,17 @@ def _index_put(x: torch.Tensor, indices: Indices, values: torch.Tensor, accumula
         spread = _spread(values, mask.to(torch.bool), after)
         aligned = mask.to(torch.bool).reshape((*mask.shape, *(1,) * after))
         return torch.where(aligned, x + spread if accumulate else spread, x)
-    written: torch.Tensor = aten.index_put.default(x, _positions(indices), values, accumulate)
+    written: Tensor = aten.index_put.default(x, _positions(indices), values, accumulate)
     return written
 
 
-def _only_mask(indices: Indices) -> tuple[int, torch.Tensor] | None:
+def _only_mask(indices: Indices) -> tuple[int, Tensor] | None:
     """A mask that is the only index, and the first dim that it covers."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     return given[0] if len(given) == 1 else None
 
 
-def _spread(values: torch.Tensor, mask: torch.Tensor, after: int) -> torch.Tensor:
+def _spread(values: Tensor, mask: Tensor, after: int) -> Tensor:
     """The written values over all elements of the mask, in front of `after` more dims."""
     sizes = values.shape
     if len(sizes) <= after:
@@ -220,7 +199,7 @@ def _spread(values: torch.Tensor, mask: torch.Tensor, after: int) -> torch.Tenso
     return taken.reshape((*lead, *mask.shape, *tail))
 
 
-def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
+def _masked_select(x: Tensor, mask: Tensor) -> Any:
     whole = torch.broadcast_shapes(x.shape, mask.shape)
     if all(map(static, whole)) and math.prod(whole) > max(x.numel(), 1):
         # torch.export asserts that at most as many elements are selected as x has before its broadcast.
@@ -241,9 +220,9 @@ def _has_mask(indices: Indices) -> bool:
     return len(indices) == 1 or all(mask.dim() > 0 for mask in masks)
 
 
-def _positions(indices: Indices) -> list[torch.Tensor | None]:
+def _positions(indices: Indices) -> list[Tensor | None]:
     """The same indices with each mask replaced by one index per dim of it."""
-    found: list[torch.Tensor | None] = []
+    found: list[Tensor | None] = []
     for index in indices:
         if index is not None and index.dtype in _MASKS:
             rows = torch.nonzero(index)
@@ -253,7 +232,7 @@ def _positions(indices: Indices) -> list[torch.Tensor | None]:
     return found
 
 
-def _true_positions(mask: torch.Tensor) -> torch.Tensor:
+def _true_positions(mask: Tensor) -> Tensor:
     return torch.nonzero(mask.reshape(-1)).select(1, 0)
 
 
@@ -270,7 +249,7 @@ the data, and compilers take no other such op than `nonzero`. Writing `x[mask] =
 """
 
 
-def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> Any:
+def nonzero_static(tensor: Tensor, *, size: int, fill_value: int = -1) -> Any:
     """The positions of the first `size` true elements, one row each."""
     if not all(map(static, tensor.shape)):
         return NotImplemented
@@ -290,7 +269,7 @@ def nonzero_static(tensor: torch.Tensor, *, size: int, fill_value: int = -1) -> 
     return torch.where(found.unsqueeze(-1) < 0, fill_value, torch.stack(rows, -1))
 
 
-def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> torch.Tensor:
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> Tensor:
     """Strides mean nothing in a graph of values."""
     return torch.empty(list(size), **kwargs)
 

@@ -13,21 +13,22 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._higher_order_ops.scan import scan_op  # the public `scan` starts a compiler of its own
 from torch._library import simple_registry  # the ops that have an effect; no public way to them
 
 from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, static
 
 aten = torch.ops.aten
-Tensors = tuple[torch.Tensor, ...]
-Index = int | torch.Tensor
+Tensors = tuple[Tensor, ...]
+Index = int | Tensor
 
 _WRITTEN_OUT = 4
 """Up to how many steps get no loop: each takes longer to compile, and an iteration has a cost of its own."""
 
 
 def _loop(
-    count: int, step: Callable[..., Tensors], state: Tensors, *fixed: torch.Tensor, down: bool = False
+    count: int, step: Callable[..., Tensors], state: Tensors, *fixed: Tensor, down: bool = False
 ) -> Tensors:
     """State after `state = step(k, *state, *fixed)` for each k below the count; from the last one if down."""
     state = tuple(part.contiguous() for part in state)
@@ -39,7 +40,7 @@ def _loop(
         return state
     order = iota(count, state[0])
 
-    def body(*operands: torch.Tensor) -> Tensors:
+    def body(*operands: Tensor) -> Tensors:
         held, k, rest = operands[: len(state)], operands[len(state)], operands[len(state) + 1 :]
         following = step(k, *held, *rest)
         return tuple(part.clone(memory_format=torch.contiguous_format) for part in following)
@@ -47,35 +48,35 @@ def _loop(
     return tuple(scan_op(body, list(state), [order.flip(0) if down else order], fixed))
 
 
-def _at(x: torch.Tensor, k: Index, dim: int = -1) -> torch.Tensor:
+def _at(x: Tensor, k: Index, dim: int = -1) -> Tensor:
     """The column `k`, or a row of dim -2."""
     return x.select(dim, k) if isinstance(k, int) else x.index_select(dim, k.reshape(1)).squeeze(dim)
 
 
-def _rows(x: torch.Tensor) -> torch.Tensor:
+def _rows(x: Tensor) -> Tensor:
     return iota(x.shape[-2], x).unsqueeze(-1)
 
 
-def _columns(x: torch.Tensor) -> torch.Tensor:
+def _columns(x: Tensor) -> Tensor:
     return iota(x.shape[-1], x)
 
 
-def _outer(column: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+def _outer(column: Tensor, row: Tensor) -> Tensor:
     return column.unsqueeze(-1) * row.unsqueeze(-2)
 
 
-def _eye(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+def _eye(x: Tensor, rows: int, columns: int) -> Tensor:
     """A unit matrix for each matrix of a batch."""
     diagonal = iota(rows, x).unsqueeze(-1) == iota(columns, x)
     return diagonal.to(x.dtype).expand(*x.shape[:-2], rows, columns)
 
 
-def _first(info: torch.Tensor, failed: torch.Tensor, k: Index) -> torch.Tensor:
+def _first(info: Tensor, failed: Tensor, k: Index) -> Tensor:
     """The first step, from 1, that failed; 0 for none."""
     return torch.where((info == 0) & failed, k + 1, info).to(info.dtype)
 
 
-def _no_info(x: torch.Tensor) -> torch.Tensor:
+def _no_info(x: Tensor) -> Tensor:
     return torch.zeros(x.shape[:-2], dtype=torch.int32, device=x.device)
 
 
@@ -90,19 +91,19 @@ def checks_as_asserts() -> Iterator[None]:
         held._effect = before
 
 
-def check_errors(info: torch.Tensor, api_name: str, *, is_matrix: bool) -> None:
+def check_errors(info: Tensor, api_name: str, *, is_matrix: bool) -> None:
     what = "positive definite" if "cholesky" in api_name else "invertible"
     text = f"{api_name}: the matrix is not {what}" if is_matrix else f"{api_name}: a matrix is not {what}"
     torch._assert_async((info == 0).all(), text)
 
 
-def _checked(info: torch.Tensor, name: str, check: bool) -> None:
+def _checked(info: Tensor, name: str, check: bool) -> None:
     if check:
         check_errors(info, name, is_matrix=info.dim() == 0)
 
 
-def cholesky_ex(x: torch.Tensor, *, upper: bool = False, check_errors: bool = False) -> Tensors:
-    def step(k: Index, a: torch.Tensor, info: torch.Tensor) -> Tensors:
+def cholesky_ex(x: Tensor, *, upper: bool = False, check_errors: bool = False) -> Tensors:
+    def step(k: Index, a: Tensor, info: Tensor) -> Tensors:
         column = _at(a, k)
         pivot = _at(column, k)
         column = column / pivot.sqrt().unsqueeze(-1)
@@ -123,19 +124,17 @@ def cholesky_ex(x: torch.Tensor, *, upper: bool = False, check_errors: bool = Fa
     return (factor.tril().mT if upper else factor.tril()), info
 
 
-def cholesky(x: torch.Tensor, upper: bool = False) -> torch.Tensor:
+def cholesky(x: Tensor, upper: bool = False) -> Tensor:
     factor, info = cholesky_ex(x, upper=upper)
     _checked(info, "cholesky", True)
     return factor
 
 
-def _solved(
-    a: torch.Tensor, b: torch.Tensor, *, upper: bool, transpose: bool = False, unit: bool = False
-) -> torch.Tensor:
+def _solved(a: Tensor, b: Tensor, *, upper: bool, transpose: bool = False, unit: bool = False) -> Tensor:
     """X of `a @ X = b`, or of `a.mT @ X = b`, where `a` is triangular."""
     a, upper = (a.mT, not upper) if transpose else (a, upper)
 
-    def step(k: Index, x: torch.Tensor, a: torch.Tensor) -> Tensors:
+    def step(k: Index, x: Tensor, a: Tensor) -> Tensors:
         column, row = _at(a, k), _at(x, k, -2)
         row = row if unit else row / _at(column, k).unsqueeze(-1)
         rows = _rows(x)
@@ -148,31 +147,31 @@ def _solved(
 
 
 def solve_triangular(
-    a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> torch.Tensor:
+    a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
     if left:
         return _solved(a, b, upper=upper, unit=unitriangular)
     return _solved(a, b.mT, upper=upper, transpose=True, unit=unitriangular).mT
 
 
 def triangular_solve(
-    b: torch.Tensor, a: torch.Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Tensors:
     x = _solved(a, b, upper=upper, transpose=transpose, unit=unitriangular)
     return x, a.expand(*x.shape[:-2], *a.shape[-2:]).clone()
 
 
-def cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
+def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     half = _solved(factor, b, upper=upper, transpose=upper)
     return _solved(factor, half, upper=upper, transpose=not upper)
 
 
-def cholesky_inverse(factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
+def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
     half = _solved(factor, _eye(factor, *factor.shape[-2:]), upper=upper, transpose=upper)
     return half.mT @ half
 
 
-def _swapped(x: torch.Tensor, k: Index, pivot: torch.Tensor) -> torch.Tensor:
+def _swapped(x: Tensor, k: Index, pivot: Tensor) -> Tensor:
     """The matrices with the rows `k` and `pivot`, one of each matrix, in each other's place."""
     pivot = pivot.reshape(*pivot.shape, 1, 1).clamp(0, x.shape[-2] - 1)
     other = x.gather(-2, pivot.expand(*x.shape[:-2], 1, x.shape[-1]))
@@ -180,12 +179,12 @@ def _swapped(x: torch.Tensor, k: Index, pivot: torch.Tensor) -> torch.Tensor:
     return torch.where(rows == k, other, torch.where(rows == pivot, _at(x, k, -2).unsqueeze(-2), x))
 
 
-def lu_factor_ex(a: torch.Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     if not pivot:
         return NotImplemented
     steps = min(a.shape[-2:])
 
-    def step(k: Index, a: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor) -> Tensors:
+    def step(k: Index, a: Tensor, pivots: Tensor, info: Tensor) -> Tensors:
         rows, columns = _rows(a), _columns(a)
         # The first of equal ones, as in BLAS.
         found = torch.where(rows.squeeze(-1) >= k, _at(a, k).abs(), -1.0).argmax(-1)
@@ -204,18 +203,16 @@ def lu_factor_ex(a: torch.Tensor, *, pivot: bool = True, check_errors: bool = Fa
     return lu, pivots.int(), info
 
 
-def _permuted(b: torch.Tensor, pivots: torch.Tensor, *, back: bool = False) -> torch.Tensor:
+def _permuted(b: Tensor, pivots: Tensor, *, back: bool = False) -> Tensor:
     """The rows of `b` after the swaps of a factorization; back where they were before if told so."""
 
-    def step(k: Index, b: torch.Tensor, pivots: torch.Tensor) -> Tensors:
+    def step(k: Index, b: Tensor, pivots: Tensor) -> Tensors:
         return (_swapped(b, k, _at(pivots, k) - 1),)
 
     return _loop(pivots.shape[-1], step, (b,), pivots.long(), down=back)[0]
 
 
-def lu_solve(
-    lu: torch.Tensor, pivots: torch.Tensor, b: torch.Tensor, *, left: bool = True, adjoint: bool = False
-) -> torch.Tensor:
+def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     if not left:
         return lu_solve(lu, pivots, b.mT, adjoint=not adjoint).mT
     batch = torch.broadcast_shapes(lu.shape[:-2], b.shape[:-2])
@@ -227,9 +224,7 @@ def lu_solve(
     return _solved(lu, _solved(lu, _permuted(b, pivots), upper=False, unit=True), upper=True)
 
 
-def lu_unpack(
-    lu: torch.Tensor, pivots: torch.Tensor, unpack_data: bool = True, unpack_pivots: bool = True
-) -> Tensors:
+def lu_unpack(lu: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Tensors:
     rows, columns = lu.shape[-2:]
     count = min(rows, columns)
     none = lu.new_empty(0)
@@ -242,11 +237,11 @@ def lu_unpack(
     return permutation, lower, upper
 
 
-def lu(a: torch.Tensor, *, pivot: bool = True) -> Any:
+def lu(a: Tensor, *, pivot: bool = True) -> Any:
     return lu_unpack(*lu_factor_ex(a)[:2]) if pivot else NotImplemented
 
 
-def solve_ex(a: torch.Tensor, b: torch.Tensor, *, left: bool = True, check_errors: bool = False) -> Tensors:
+def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Tensors:
     factors, pivots, info = lu_factor_ex(a)
     _checked(info, "linalg.solve_ex", check_errors)
     is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
@@ -254,35 +249,35 @@ def solve_ex(a: torch.Tensor, b: torch.Tensor, *, left: bool = True, check_error
     return (x.squeeze(-1) if is_vector else x), factors, pivots, info
 
 
-def inv_ex(a: torch.Tensor, *, check_errors: bool = False) -> Tensors:
+def inv_ex(a: Tensor, *, check_errors: bool = False) -> Tensors:
     inverse, _, _, info = solve_ex(a, _eye(a, *a.shape[-2:]))
     _checked(info, "linalg.inv_ex", check_errors)
     return inverse, info
 
 
-def _sign(pivots: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _sign(pivots: Tensor, like: Tensor) -> Tensor:
     """The determinant of the swaps: -1 for an odd number of them."""
     swaps = (pivots != _columns(pivots.unsqueeze(-2)) + 1).sum(-1)
     return torch.where(swaps % 2 == 1, -1.0, 1.0).to(like.dtype)
 
 
-def det(a: torch.Tensor) -> Tensors:
+def det(a: Tensor) -> Tensors:
     factors, pivots, _ = lu_factor_ex(a)
     return _sign(pivots, a) * factors.diagonal(dim1=-2, dim2=-1).prod(-1), factors, pivots
 
 
-def slogdet(a: torch.Tensor) -> Tensors:
+def slogdet(a: Tensor) -> Tensors:
     factors, pivots, _ = lu_factor_ex(a)
     diagonal = factors.diagonal(dim1=-2, dim2=-1)
     sign = _sign(pivots, a) * diagonal.sign().prod(-1)
     return sign, diagonal.abs().log().sum(-1), factors, pivots
 
 
-def geqrf(a: torch.Tensor) -> Tensors:
+def geqrf(a: Tensor) -> Tensors:
     """R, below it the vectors of the reflections `1 - tau * v * v.T`, and their factors tau."""
     steps = min(a.shape[-2:])
 
-    def step(k: Index, a: torch.Tensor, taus: torch.Tensor) -> Tensors:
+    def step(k: Index, a: Tensor, taus: Tensor) -> Tensors:
         rows, columns = _rows(a), _columns(a)
         column = _at(a, k)
         alpha = _at(column, k)
@@ -302,8 +297,8 @@ def geqrf(a: torch.Tensor) -> Tensors:
     return _loop(steps, step, (a, a.new_zeros((*a.shape[:-2], steps))))
 
 
-def householder_product(vectors: torch.Tensor, taus: torch.Tensor) -> torch.Tensor:
-    def step(k: Index, q: torch.Tensor, vectors: torch.Tensor, taus: torch.Tensor) -> Tensors:
+def householder_product(vectors: Tensor, taus: Tensor) -> Tensor:
+    def step(k: Index, q: Tensor, vectors: Tensor, taus: Tensor) -> Tensors:
         rows = _rows(q).squeeze(-1)
         vector = torch.where(rows > k, _at(vectors, k), (rows == k).to(q.dtype))
         scaled = _at(taus, k).unsqueeze(-1) * (vector.unsqueeze(-2) @ q).squeeze(-2)
@@ -313,16 +308,14 @@ def householder_product(vectors: torch.Tensor, taus: torch.Tensor) -> torch.Tens
     return _loop(taus.shape[-1], step, (_eye(vectors, *vectors.shape[-2:]),), *fixed, down=True)[0]
 
 
-def ormqr(
-    vectors: torch.Tensor, taus: torch.Tensor, other: torch.Tensor, left: bool = True, transpose: bool = False
-) -> torch.Tensor:
+def ormqr(vectors: Tensor, taus: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     rows, columns = vectors.shape[-2:]
     q = householder_product(torch.nn.functional.pad(vectors, (0, rows - columns)), taus)
     q = q.mT if transpose else q
     return q @ other if left else other @ q
 
 
-def qr(a: torch.Tensor, mode: str = "reduced") -> Tensors:
+def qr(a: Tensor, mode: str = "reduced") -> Tensors:
     rows, columns = a.shape[-2:]
     packed, taus = geqrf(a)
     kept = rows if mode == "complete" else min(rows, columns)
@@ -334,16 +327,13 @@ def qr(a: torch.Tensor, mode: str = "reduced") -> Tensors:
     return householder_product(padded, taus), r
 
 
-def _is_real(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or not value.is_complex()
-
-
 def _real(decomposition: Decomposition) -> Decomposition:
     """The decomposition for real matrices alone."""
 
     @wraps(decomposition)
     def decompose(*args: Any, **kwargs: Any) -> Any:
-        return decomposition(*args, **kwargs) if all(map(_is_real, args)) else NotImplemented
+        is_complex = any(isinstance(value, Tensor) and value.is_complex() for value in args)
+        return NotImplemented if is_complex else decomposition(*args, **kwargs)
 
     return decompose
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from aotpipe.passes.decompositions.entries import HALF, Table, empty, wide, widened
 
 aten = torch.ops.aten
-Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-Optional = torch.Tensor | None
-Bags = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Triple = tuple[Tensor, Tensor, Tensor]
+Optional = Tensor | None
+Bags = tuple[Tensor, Tensor, Tensor, Tensor]
 _MEAN, _MAX = 1, 2
 
 
-def _per_channel(vector: Optional, like: torch.Tensor) -> Optional:
+def _per_channel(vector: Optional, like: Tensor) -> Optional:
     return None if vector is None else vector.reshape(1, -1, *([1] * (like.dim() - 2)))
 
 
-def _standardized(values: torch.Tensor, dims: list[int], eps: float) -> Triple:
+def _standardized(values: Tensor, dims: list[int], eps: float) -> Triple:
     """Give `(values - mean) / deviation`, the mean, and the inverse of the deviation."""
     mean = values.mean(dims, keepdim=True)
     centered = values - mean
@@ -27,22 +28,22 @@ def _standardized(values: torch.Tensor, dims: list[int], eps: float) -> Triple:
     return centered * scale, mean, scale
 
 
-def _affine(values: torch.Tensor, weight: Optional, bias: Optional) -> torch.Tensor:
+def _affine(values: Tensor, weight: Optional, bias: Optional) -> Tensor:
     values = values if weight is None else values * weight.to(values.dtype)
     return values if bias is None else values + bias.to(values.dtype)
 
 
-def _in_one_dtype(tensor: torch.Tensor, out: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> Triple:
+def _in_one_dtype(tensor: Tensor, out: Tensor, mean: Tensor, scale: Tensor) -> Triple:
     """The result and the statistics in the dtype that torch.export takes them for."""
     return out.to(tensor.dtype), mean.to(tensor.dtype), scale.to(tensor.dtype)
 
 
 def batch_norm_no_training(
-    tensor: torch.Tensor,
+    tensor: Tensor,
     weight: Optional,
     bias: Optional,
-    running_mean: torch.Tensor,
-    running_var: torch.Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
     momentum: float,
     eps: float,
 ) -> Triple:
@@ -59,7 +60,7 @@ def batch_norm_no_training(
 
 
 def native_batch_norm(
-    tensor: torch.Tensor,
+    tensor: Tensor,
     weight: Optional,
     bias: Optional,
     running_mean: Optional,
@@ -73,22 +74,22 @@ def native_batch_norm(
     return _batch_statistics(tensor, weight, bias, eps)
 
 
-def _batch_statistics(tensor: torch.Tensor, weight: Optional, bias: Optional, eps: float) -> Triple:
+def _batch_statistics(tensor: Tensor, weight: Optional, bias: Optional, eps: float) -> Triple:
     out, mean, scale = _standardized(widened(tensor)[0], [0, *range(2, tensor.dim())], eps)
     out = _affine(out, _per_channel(weight, tensor), _per_channel(bias, tensor))
     return _in_one_dtype(tensor, out, mean.reshape(-1), scale.reshape(-1))
 
 
 def batch_norm_functional(
-    tensor: torch.Tensor,
+    tensor: Tensor,
     weight: Optional,
     bias: Optional,
-    running_mean: torch.Tensor,
-    running_var: torch.Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[torch.Tensor, ...]:
+) -> tuple[Tensor, ...]:
     if not training:
         found = batch_norm_no_training(tensor, weight, bias, running_mean, running_var, momentum, eps)
         return (*found, running_mean.clone(), running_var.clone())
@@ -100,7 +101,7 @@ def batch_norm_functional(
 
 
 def layer_norm(
-    tensor: torch.Tensor, normalized_shape: list[int], weight: Optional, bias: Optional, eps: float
+    tensor: Tensor, normalized_shape: list[int], weight: Optional, bias: Optional, eps: float
 ) -> Triple:
     dims = list(range(tensor.dim() - len(normalized_shape), tensor.dim()))
     out, mean, scale = _standardized(widened(tensor)[0], dims, eps)
@@ -108,7 +109,7 @@ def layer_norm(
 
 
 def group_norm(
-    tensor: torch.Tensor,
+    tensor: Tensor,
     weight: Optional,
     bias: Optional,
     batch: int,
@@ -125,7 +126,7 @@ def group_norm(
     return _in_one_dtype(tensor, out, mean.squeeze(-1), scale.squeeze(-1))
 
 
-def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     dims = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
     wide_v = widened(v)[0]
     norms = (wide_v * wide_v).sum(dims, keepdim=True).sqrt()
@@ -133,13 +134,13 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.T
 
 
 def vector_norm(
-    tensor: torch.Tensor,
+    tensor: Tensor,
     ord: float = 2,
     dim: list[int] | None = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     result = dtype or (tensor.dtype if not tensor.is_complex() else tensor.real.dtype)
     values = tensor.abs()
     values = values.to(wide(result if result.is_floating_point else values.dtype))
@@ -163,17 +164,17 @@ def vector_norm(
     return new.to(result)
 
 
-def _distance(difference: torch.Tensor, p: float) -> torch.Tensor:
+def _distance(difference: Tensor, p: float) -> Tensor:
     """The norm over the last dim; 0 where that has no elements."""
     none = math.isinf(p) and not difference.shape[-1]
     return vector_norm(difference, 1 if none else p, [-1])
 
 
-def cdist(left: torch.Tensor, right: torch.Tensor, p: float, _: int | None = None) -> torch.Tensor:
+def cdist(left: Tensor, right: Tensor, p: float, _: int | None = None) -> Tensor:
     return _distance(left.unsqueeze(-2) - right.unsqueeze(-3), p)
 
 
-def pdist(rows: torch.Tensor, p: float = 2.0) -> torch.Tensor:
+def pdist(rows: Tensor, p: float = 2.0) -> Tensor:
     count = rows.shape[0]
     if not isinstance(count, int):
         return NotImplemented
@@ -183,13 +184,13 @@ def pdist(rows: torch.Tensor, p: float = 2.0) -> torch.Tensor:
 
 
 def embedding_bag(
-    weight: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
     scale_grad_by_freq: bool = False,
     mode: int = 0,
     sparse: bool = False,
-    per_sample_weights: torch.Tensor | None = None,
+    per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Bags:

@@ -11,34 +11,35 @@ from functools import partial
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, last, reduced
 
 aten = torch.ops.aten
-Pair = tuple[torch.Tensor, torch.Tensor]
-Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Pair = tuple[Tensor, Tensor]
+Triple = tuple[Tensor, Tensor, Tensor]
 
 
-def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _less(left: Tensor, right: Tensor) -> Tensor:
     """Eager's order of values: NaN is the greatest."""
     if not left.is_floating_point():
         return left < right
     return (left < right) | ((right != right) & (left == left))
 
 
-def _same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _same(left: Tensor, right: Tensor) -> Tensor:
     if not left.is_floating_point():
         return left == right
     return (left == right) | ((left != left) & (right != right))
 
 
-def comparable(tensor: torch.Tensor) -> torch.Tensor:
+def comparable(tensor: Tensor) -> Tensor:
     """The tensor in a dtype that both compilers compare as eager does."""
     return tensor.to(torch.int32) if tensor.dtype in (torch.bool, torch.uint8) else tensor
 
 
-def ranks(tensor: torch.Tensor, descending: bool = False) -> torch.Tensor:
+def ranks(tensor: Tensor, descending: bool = False) -> Tensor:
     """The place of each element along the last dim of the stable order, as int32."""
     values = comparable(tensor)
     mine, other = values.unsqueeze(-1), values.unsqueeze(-2)
@@ -48,7 +49,7 @@ def ranks(tensor: torch.Tensor, descending: bool = False) -> torch.Tensor:
     return (before | (_same(other, mine) & earlier)).to(torch.int32).sum(-1, dtype=torch.int32)
 
 
-def _select(values: torch.Tensor, place: torch.Tensor, k: int | torch.Tensor) -> Pair:
+def _select(values: Tensor, place: Tensor, k: int | Tensor) -> Pair:
     """The element of rank `k` along the last dim, and its index."""
     chosen = place == k
     zero = torch.zeros((), dtype=values.dtype, device=values.device)
@@ -57,11 +58,7 @@ def _select(values: torch.Tensor, place: torch.Tensor, k: int | torch.Tensor) ->
 
 
 def _of_rank(
-    tensor: torch.Tensor,
-    dim: int,
-    keepdim: bool = False,
-    *,
-    rank: Callable[[torch.Tensor], int | torch.Tensor],
+    tensor: Tensor, dim: int, keepdim: bool = False, *, rank: Callable[[Tensor], int | Tensor]
 ) -> Pair:
     """The element along `dim` whose rank `rank(values)` gives, and its index."""
     values = last(tensor, dim)
@@ -69,15 +66,15 @@ def _of_rank(
     return reduced(value, dim, keepdim, tensor), reduced(index, dim, keepdim, tensor)
 
 
-def kthvalue(tensor: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
+def kthvalue(tensor: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
     return _of_rank(tensor, dim, keepdim, rank=lambda _: k - 1)
 
 
-def _numbers(values: torch.Tensor) -> torch.Tensor:
+def _numbers(values: Tensor) -> Tensor:
     return (values == values).to(torch.int32).sum(-1, keepdim=True, dtype=torch.int32)
 
 
-def _middle(values: torch.Tensor) -> int | torch.Tensor:
+def _middle(values: Tensor) -> int | Tensor:
     size = values.shape[-1]
     if not values.is_floating_point():
         return (size - 1) // 2
@@ -86,17 +83,17 @@ def _middle(values: torch.Tensor) -> int | torch.Tensor:
     return torch.where(numbers == size, (size - 1) // 2, numbers)
 
 
-def _middle_of_numbers(values: torch.Tensor) -> int | torch.Tensor:
+def _middle_of_numbers(values: Tensor) -> int | Tensor:
     if not values.is_floating_point():
         return _middle(values)
     numbers = _numbers(values)
     return torch.where(numbers == 0, 0, (numbers - 1) // 2)
 
 
-def of_all(function: Callable[[torch.Tensor, int], Pair]) -> Decomposition:
+def of_all(function: Callable[[Tensor, int], Pair]) -> Decomposition:
     """A median over all elements."""
 
-    def decompose(tensor: torch.Tensor) -> torch.Tensor:
+    def decompose(tensor: Tensor) -> Tensor:
         if empty(tensor):
             return torch.full((), float("nan"), dtype=tensor.dtype, device=tensor.device)
         return function(tensor.reshape(-1), 0)[0]
@@ -104,7 +101,7 @@ def of_all(function: Callable[[torch.Tensor, int], Pair]) -> Decomposition:
     return decompose
 
 
-def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
+def mode(tensor: Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
     values = last(tensor, dim)
     place = ranks(values)
     mine, other = comparable(values).unsqueeze(-1), comparable(values).unsqueeze(-2)
@@ -118,50 +115,45 @@ def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
 
 
 def searchsorted(
-    sequence: torch.Tensor,
-    values: torch.Tensor,
+    sequence: Tensor,
+    values: Tensor,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: torch.Tensor | None = None,
-) -> torch.Tensor:
+    sorter: Tensor | None = None,
+) -> Tensor:
     if sorter is not None:
         sequence = sequence.gather(-1, sorter)
     dtype = torch.int32 if out_int32 else torch.int64
     if empty(sequence, values):
         return torch.zeros_like(values, dtype=dtype)
-    return _count(sequence, values, right or side == "right", dtype)
+    compared = values.unsqueeze(-1)
+    if sequence.dim() != 1:
+        sequence = sequence.unsqueeze(-2)
+    # The comparison is negated as in a binary search, so that a NaN comes last.
+    beyond = sequence > compared if right or side == "right" else sequence >= compared
+    return (~beyond).to(dtype).sum(-1, dtype=dtype)
 
 
-def searchsorted_scalar(sequence: torch.Tensor, value: float, **options: object) -> torch.Tensor:
+def searchsorted_scalar(sequence: Tensor, value: float, **options: object) -> Tensor:
     scalar = torch.full((), value, dtype=sequence.dtype, device=sequence.device)
     return searchsorted(sequence, scalar, **options)  # type: ignore[arg-type]
 
 
-def _count(sequence: torch.Tensor, values: torch.Tensor, right: bool, dtype: torch.dtype) -> torch.Tensor:
-    if sequence.dim() == 1:
-        compared = values.unsqueeze(-1)
-    else:
-        sequence, compared = sequence.unsqueeze(-2), values.unsqueeze(-1)
-    # The comparison is negated as in a binary search, so that a NaN comes last.
-    beyond = (sequence > compared) if right else (sequence >= compared)
-    return (~beyond).to(dtype).sum(-1, dtype=dtype)
-
-
-def _starts(rows: torch.Tensor) -> torch.Tensor:
+def _starts(rows: Tensor) -> Tensor:
     """Which slices along dim 0 differ from the one before; a NaN differs from every number."""
     place = iota(rows.shape[0], rows)
     before = rows.index_select(0, (place - 1).clamp(min=0))
     return (rows != before).any(1) | (place == 0)
 
 
-def _rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+def _rows(x: Tensor, dim: int) -> Tensor:
     """The slices along a dim as rows."""
     return comparable(x.movedim(dim, 0).unsqueeze(-1).flatten(1))
 
 
-def _of_runs(x: torch.Tensor, dim: int, starts: torch.Tensor) -> Triple:
+def _of_runs(x: Tensor, dim: int, starts: Tensor) -> Triple:
     """The first slice of each run along a dim, the run of each slice, and how many slices each run has."""
     place = torch.nonzero(starts).select(1, 0)
     ends = torch.cat([place, torch.full((1,), starts.shape[0], device=x.device)])
@@ -169,7 +161,7 @@ def _of_runs(x: torch.Tensor, dim: int, starts: torch.Tensor) -> Triple:
     return x.index_select(dim, place), starts.to(torch.int64).cumsum(0) - 1, count
 
 
-def _sorted_runs(x: torch.Tensor, dim: int, order: torch.Tensor) -> Triple:
+def _sorted_runs(x: Tensor, dim: int, order: Tensor) -> Triple:
     values = x.index_select(dim, order)
     found, run, count = _of_runs(values, dim, _starts(_rows(values, dim)))
     return found, torch.zeros_like(run).scatter(0, order, run), count
@@ -182,9 +174,7 @@ def _asked(found: Triple, shape: Sequence[int], inverse: bool, counts: bool) -> 
     return values, run.reshape(shape) if inverse else none, count if counts else none
 
 
-def unique(
-    x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
-) -> Any:
+def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     """Sorted in any case, as eager's is on a CPU."""
     if x.is_complex():
         return NotImplemented
@@ -193,7 +183,7 @@ def unique(
     return _asked(_sorted_runs(flat, 0, order), x.shape, return_inverse, return_counts)
 
 
-def unique_dim(x: torch.Tensor, dim: int, *_: bool) -> Any:
+def unique_dim(x: Tensor, dim: int, *_: bool) -> Any:
     if x.is_complex():
         return NotImplemented
     rows = _rows(x, dim)
@@ -212,7 +202,7 @@ def unique_dim(x: torch.Tensor, dim: int, *_: bool) -> Any:
 
 
 def unique_consecutive(
-    x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Triple:
     if dim is not None:
         return _of_runs(x, dim, _starts(_rows(x, dim)))

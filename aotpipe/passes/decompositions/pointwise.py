@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from aotpipe.passes.decompositions.entries import (
     Decomposition,
@@ -31,16 +32,16 @@ from aotpipe.passes.decompositions.entries import (
 aten = torch.ops.aten
 
 
-def of_tensors(op: Callable[..., torch.Tensor]) -> Decomposition:
+def of_tensors(op: Callable[..., Tensor]) -> Decomposition:
     """An op of two tensors, for operands of which one may be a number."""
 
-    def decompose(left: Value, right: Value) -> torch.Tensor:
+    def decompose(left: Value, right: Value) -> Tensor:
         return op(*promoted(left, right))
 
     return decompose
 
 
-def reversed_sub(tensor: torch.Tensor, number: Any, alpha: Any = 1) -> Any:
+def reversed_sub(tensor: Tensor, number: Any, alpha: Any = 1) -> Any:
     """`number - alpha * tensor`: torch's own entry leaves a size that varies in the place of a tensor."""
     if not isinstance(number, torch.SymInt | torch.SymFloat):
         return NotImplemented
@@ -48,16 +49,16 @@ def reversed_sub(tensor: torch.Tensor, number: Any, alpha: Any = 1) -> Any:
     return aten.full.default([], number, dtype=dtype) - alpha * tensor.to(dtype)
 
 
-def conjugate(tensor: torch.Tensor) -> torch.Tensor:
+def conjugate(tensor: Tensor) -> Tensor:
     return torch.complex(tensor.real, -tensor.imag) if tensor.is_complex() else tensor.clone()
 
 
-def polar(size: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+def polar(size: Tensor, turn: Tensor) -> Tensor:
     size, turn = torch.broadcast_tensors(size, turn)
     return torch.complex(size * torch.cos(turn), size * torch.sin(turn))
 
 
-def sum_of_powers(x: torch.Tensor, count: int, power: int) -> torch.Tensor:
+def sum_of_powers(x: Tensor, count: int, power: int) -> Tensor:
     """The sum of `(x + i) ** -power` for i below the count."""
     total = torch.pow(1 / x, power)
     for step in range(1, count):
@@ -65,7 +66,7 @@ def sum_of_powers(x: torch.Tensor, count: int, power: int) -> torch.Tensor:
     return total
 
 
-def polygamma(n: int, tensor: torch.Tensor) -> Any:
+def polygamma(n: int, tensor: Tensor) -> Any:
     """By recurrence to x >= 14, then the asymptotic series."""
     if tensor.dtype == torch.float64:
         return NotImplemented
@@ -90,7 +91,7 @@ def polygamma(n: int, tensor: torch.Tensor) -> Any:
     return (sign * math.factorial(n) * (total + series)).to(values.dtype)
 
 
-def _trigamma(x: torch.Tensor) -> torch.Tensor:
+def _trigamma(x: Tensor) -> Tensor:
     reflected = x < 0.5
     y = torch.where(reflected, 1 - x, x)
     total = torch.zeros_like(x)
@@ -103,7 +104,7 @@ def _trigamma(x: torch.Tensor) -> torch.Tensor:
     return torch.where(reflected, math.pi * math.pi / (sine * sine) - value, value)
 
 
-def spherical_bessel_j0(x: torch.Tensor) -> torch.Tensor:
+def spherical_bessel_j0(x: Tensor) -> Tensor:
     """sin(x) / x, by its Taylor series near 0, where both vanish; 0 at the infinities, as in eager."""
     x = floating(x)
     small = x.abs() < 0.5
@@ -116,23 +117,18 @@ def spherical_bessel_j0(x: torch.Tensor) -> torch.Tensor:
     return torch.where(small, series, torch.where(x.isinf(), 0.0, torch.sin(x) / divisor))
 
 
-Masked = tuple[torch.Tensor, torch.Tensor]
+Masked = tuple[Tensor, Tensor]
 _FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def per_tensor(x: torch.Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> Masked:
+def per_tensor(x: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> Masked:
     step = torch.full((), scale, dtype=torch.float32, device=x.device)
     zero = torch.full((), zero_point, dtype=torch.int64, device=x.device)
     return _quantized(x, step, zero, quant_min, quant_max, torch.float32)
 
 
 def per_tensor_of_tensors(
-    x: torch.Tensor,
-    scale: torch.Tensor,
-    zero_point: torch.Tensor,
-    fake_quant_enabled: torch.Tensor,
-    quant_min: int,
-    quant_max: int,
+    x: Tensor, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
 ) -> Masked:
     step, zero = scale.reshape(()), zero_point.reshape(())
     found, mask = _quantized(x, step, zero, quant_min, quant_max, torch.float32)
@@ -141,7 +137,7 @@ def per_tensor_of_tensors(
 
 
 def per_channel(
-    x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, quant_min: int, quant_max: int
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Masked:
     shape = _along(axis, x)
     step, zero = scale.reshape(shape), zero_point.reshape(shape)
@@ -149,12 +145,7 @@ def per_channel(
 
 
 def _quantized(
-    x: torch.Tensor,
-    scale: torch.Tensor,
-    zero_point: torch.Tensor,
-    quant_min: int,
-    quant_max: int,
-    given: torch.dtype,
+    x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, given: torch.dtype
 ) -> Masked:
     dtype = wide(x.dtype)
     step = scale.to(torch.float32)
@@ -167,14 +158,14 @@ def _quantized(
 
 
 def to_integers(
-    x: torch.Tensor, scale: Value, zero_point: Value, quant_min: Value, quant_max: Value, dtype: torch.dtype
-) -> torch.Tensor:
+    x: Tensor, scale: Value, zero_point: Value, quant_min: Value, quant_max: Value, dtype: torch.dtype
+) -> Tensor:
     level = torch.round(x.to(wide(x.dtype)) * (1.0 / _plain(scale))) + _plain(zero_point)
     return level.clamp(_plain(quant_min), _plain(quant_max)).to(dtype)
 
 
 def to_floats(
-    x: torch.Tensor,
+    x: Tensor,
     scale: Value,
     zero_point: Value,
     quant_min: Value,  # what the op is told beside
@@ -182,46 +173,46 @@ def to_floats(
     dtype: torch.dtype,
     *,
     out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     return (x.to(out_dtype or torch.float32) - _plain(zero_point)) * _plain(scale)
 
 
 def _plain(value: Value) -> Any:
     """A number as it is, and a tensor's only one as a tensor that promotes like a number."""
-    return value.reshape(()) if isinstance(value, torch.Tensor) else value
+    return value.reshape(()) if isinstance(value, Tensor) else value
 
 
 def channels_to_integers(
-    x: torch.Tensor,
-    scales: torch.Tensor,
-    zero_points: torch.Tensor,
+    x: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
     axis: int,
     quant_min: int,
     quant_max: int,
     dtype: torch.dtype,
-) -> torch.Tensor:
+) -> Tensor:
     shape = _along(axis, x)
     level = torch.round(x.to(wide(x.dtype)) * (1.0 / scales.reshape(shape))) + zero_points.reshape(shape)
     return level.clamp(quant_min, quant_max).to(dtype)
 
 
 def channels_to_floats(
-    x: torch.Tensor,
-    scales: torch.Tensor,
-    zero_points: torch.Tensor | None,
+    x: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
     axis: int,
     quant_min: int,  # what the op is told beside
     quant_max: int,
     dtype: torch.dtype,
     *,
     out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     shape = _along(axis, x)
     steps = x if zero_points is None else x - zero_points.reshape(shape)
     return (steps * scales.reshape(shape)).to(out_dtype or torch.float32)
 
 
-def _along(axis: int, x: torch.Tensor) -> list[int]:
+def _along(axis: int, x: Tensor) -> list[int]:
     return [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
 
 

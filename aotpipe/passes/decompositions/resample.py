@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
 
@@ -24,18 +25,18 @@ from aotpipe.passes.decompositions.entries import Decomposition, Table, iota, st
 
 aten = torch.ops.aten
 
-Filter = Callable[[torch.Tensor], torch.Tensor]
+Filter = Callable[[Tensor], Tensor]
 """The weight of a pixel by its distance from the output's centre, in support units."""
 
 
 def antialiased(
-    x: torch.Tensor,
+    x: Tensor,
     output_size: Sequence[int],
     align_corners: bool,
     *scales: float | None,
     weight: Filter,
     support: float,
-) -> torch.Tensor:
+) -> Tensor:
     """Resample the last two dims, one after the other, as `_upsample_*_aa` do."""
     (wide,) = widened(x)
     rows, columns = (
@@ -46,14 +47,14 @@ def antialiased(
 
 
 def _weights(
-    like: torch.Tensor,
+    like: Tensor,
     size: int,
     out: int,
     factor: float | None,
     align_corners: bool,
     weight: Filter,
     support: float,
-) -> torch.Tensor:
+) -> Tensor:
     """The matrix (out, size) of one axis (`_compute_indices_min_size_weights_aa` in UpSampleKernel.cpp)."""
     if align_corners:
         scale = (size - 1) / (out - 1) if out > 1 else 0.0
@@ -72,12 +73,12 @@ def _weights(
 
 
 def nearest(
-    x: torch.Tensor,
+    x: Tensor,
     output_size: Sequence[int],
     *scales: float | None,
     centred: bool,
-    general: Callable[..., torch.Tensor],
-) -> torch.Tensor:
+    general: Callable[..., Tensor],
+) -> Tensor:
     """Repeat or pick pixels along each dim; `general` where a size is symbolic or no fraction fits."""
     rank = len(output_size)
     sizes = x.shape[-rank:]
@@ -111,12 +112,12 @@ def _steps(size: int, out: int, factor: float | None, *, centred: bool) -> tuple
 
 
 def nearest_by_factors(
-    x: torch.Tensor,
+    x: Tensor,
     output_size: Sequence[int] | None,
     scale_factors: Sequence[float] | None,
     *,
-    by_sizes: Callable[..., torch.Tensor],
-) -> torch.Tensor:
+    by_sizes: Callable[..., Tensor],
+) -> Tensor:
     size = upsample_compute_output_size(x.size(), output_size, scale_factors)
     # The function is called directly, as torch does not decompose an op inside its own decomposition.
     return by_sizes(x, size, *(scale_factors or ()))
@@ -134,11 +135,11 @@ def _nearest_entries() -> dict[Any, Decomposition]:
     return entries
 
 
-def _triangle(distance: torch.Tensor) -> torch.Tensor:
+def _triangle(distance: Tensor) -> Tensor:
     return (1.0 - distance.abs()).clamp(min=0.0)
 
 
-def _cubic(distance: torch.Tensor) -> torch.Tensor:
+def _cubic(distance: Tensor) -> Tensor:
     """Keys' kernel with a = -0.5, as Pillow's."""
     x = distance.abs()
     near = (1.5 * x - 2.5) * x * x + 1.0
@@ -150,9 +151,7 @@ def _cubic(distance: torch.Tensor) -> torch.Tensor:
 # position of its own in place of what it lacks, which changes no maximum.
 
 
-def sliding(
-    size: int, count: int, width: int, step: int, border: int, spread: int, like: torch.Tensor
-) -> torch.Tensor:
+def sliding(size: int, count: int, width: int, step: int, border: int, spread: int, like: Tensor) -> Tensor:
     """The positions (window, element) of the windows of a pooled dim."""
     starts = iota(count, like).unsqueeze(1) * step - border
     # The first element that is not before the input, and the last one that is not behind it.
@@ -162,7 +161,7 @@ def sliding(
     return starts + inside * spread
 
 
-def adaptive(size: int, count: int, like: torch.Tensor) -> torch.Tensor:
+def adaptive(size: int, count: int, like: Tensor) -> Tensor:
     """The positions (window, element) of the windows of a dim that is pooled to a size."""
     windows = iota(count, like).unsqueeze(1)
     starts = torch.div(windows * size, count, rounding_mode="trunc")
@@ -171,7 +170,7 @@ def adaptive(size: int, count: int, like: torch.Tensor) -> torch.Tensor:
     return torch.minimum(starts + iota(width, like), ends - 1)
 
 
-def over_windows(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def over_windows(x: Tensor, positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The maximum of each window over the last dims, and its position in those dims laid flat."""
     rank = len(positions)
     sizes = x.shape[-rank:]
@@ -181,7 +180,7 @@ def over_windows(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> tuple[to
     return best, places.gather(-1, found.unsqueeze(-1)).squeeze(-1)
 
 
-def _windowed(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> torch.Tensor:
+def _windowed(x: Tensor, positions: Sequence[Tensor]) -> Tensor:
     """The windows in place of the last dims, and the elements of each in one dim behind them."""
     rank = len(positions)
     lead = x.dim() - rank
@@ -192,7 +191,7 @@ def _windowed(x: torch.Tensor, positions: Sequence[torch.Tensor]) -> torch.Tenso
     return x.permute(*range(lead), *windows, *elements).flatten(-rank)
 
 
-def adaptive_max_pool(x: torch.Tensor, output_size: Sequence[int]) -> Any:
+def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     sizes = x.shape[-len(output_size) :]
     if not all(map(static, sizes)):
         return NotImplemented
