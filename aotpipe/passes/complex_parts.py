@@ -62,7 +62,10 @@ class _Split:
             elif node.target is _ATEN.view_as_real.default:
                 _read_pair(self, node)
         for node, parts in reversed(self.parts.items()):
-            self._join(node, parts)
+            if not node.users:
+                self.module.graph.erase_node(node)
+            elif node.target is not _ATEN.complex.default:
+                self.replace(node, Emitter(self.module, node)(_ATEN.complex.default, *parts))
         self.module.graph.lint()
         self.module.recompile()
 
@@ -70,12 +73,6 @@ class _Split:
         """Replace a node by another one for all its users."""
         node.replace_all_uses_with(new, propagate_meta=False)
         self.module.graph.erase_node(node)
-
-    def _join(self, node: Node, parts: Parts) -> None:
-        if not node.users:
-            self.module.graph.erase_node(node)
-        elif node.target is not _ATEN.complex.default:
-            self.replace(node, Emitter(self.module, node)(_ATEN.complex.default, parts.real, parts.imag))
 
     def of(self, value: Any) -> Parts:
         """The parts of an operand."""

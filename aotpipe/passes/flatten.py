@@ -165,7 +165,10 @@ class _Inputs:
         elif not node.users:
             self._module.graph.erase_node(node)
         elif folds is not None:
-            _write_out(self._module, node, folds)
+            emit = Emitter(self._module, hops.first_computed(self._module))
+            number = folds.flatten()[0].item()
+            node.replace_all_uses_with(emit(_ATEN.full.default, list(folds.shape), number, dtype=folds.dtype))
+            self._module.graph.erase_node(node)
         else:
             self.weights[node] = name
 
@@ -221,13 +224,6 @@ class _Outputs:
 def state_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     """The leaf of a signature that a tensor of the state is."""
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-
-
-def _write_out(module: GraphModule, node: Node, tensor: torch.Tensor) -> None:
-    emit = Emitter(module, hops.first_computed(module))
-    full = emit(_ATEN.full.default, list(tensor.shape), tensor.flatten()[0].item(), dtype=tensor.dtype)
-    node.replace_all_uses_with(full)
-    module.graph.erase_node(node)
 
 
 def _order(module: GraphModule, placeholders: Sequence[Node]) -> None:

@@ -69,7 +69,7 @@ class Call:
     @property
     def subgraphs(self) -> tuple[GraphModule, ...]:
         """The modules it may run, in the order of its arguments."""
-        return tuple(_module(self.owner, self.node.args[index]) for index in self.layout.subgraphs)
+        return tuple(subgraph(self.owner, self.node.args[index]) for index in self.layout.subgraphs)
 
     def operands(self, position: int) -> list[Any]:
         """The operands of one list."""
@@ -270,7 +270,8 @@ class Constants:
         return with_graph(self._program, self._module, input_specs=self._specs, constants=self._tensors)
 
 
-def _module(owner: GraphModule, reference: Any) -> GraphModule:
+def subgraph(owner: GraphModule, reference: Any) -> GraphModule:
+    """The module that a `get_attr` node of a graph names."""
     assert isinstance(reference, Node), reference
     found = owner.get_submodule(str(reference.target))
     assert isinstance(found, GraphModule), found

@@ -126,18 +126,14 @@ def guard(
     inputs whose value range the user gave.
     """
     for module in hops.walk(entry.graph):
-        _select_by_tensor(module)
+        # A `select` at a position that depends on data becomes an `index`, which has a tensor to guard.
+        selects = module.graph.find_nodes(op="call_function", target=_ATEN.select.int)
+        rewrite(module, [node for node in selects if isinstance(node.args[2], Node)], _indexed)
     entry = _with_inferred_ranges(entry, declared)
     ranges = Ranges(entry, tensors)
     for module in hops.walk(entry.graph):
         _guard_graph(module, ranges)
     return entry, ranges
-
-
-def _select_by_tensor(module: GraphModule) -> None:
-    """Write a `select` at a position that depends on data as an `index`, which has a tensor to guard."""
-    selects = module.graph.find_nodes(op="call_function", target=_ATEN.select.int)
-    rewrite(module, [node for node in selects if isinstance(node.args[2], Node)], _indexed)
 
 
 def _indexed(emit: Emitter, select: Node) -> Node:
@@ -212,10 +208,15 @@ def _from_start(emit: Emitter, index: Node, access: Access) -> Node:
 
 def _within(emit: Emitter, index: Node, access: Access) -> Node:
     size = _size(emit, access)
-    last = size - 1 if isinstance(size, int) else emit(operator.sub, size, 1)
+    is_fixed = isinstance(size, int)
+    last = size - 1 if is_fixed else emit(operator.sub, size, 1)
     if not access.trusted:
-        lowest = _negative(emit, size) if access.wraps else 0
-        _assert(emit, index, lowest, last, access.size)
+        lowest = 0 if not access.wraps else -size if is_fixed else emit(operator.mul, size, -1)
+        above, below = emit(_ATEN.ge.Scalar, index, lowest), emit(_ATEN.le.Scalar, index, last)
+        inside = scalars.all_true(emit, emit(_ATEN.logical_and.default, above, below))
+        extent = f"of size {size}" if is_fixed else "whose size varies"
+        name = ops.name_of(emit.before)
+        emit(ops.ASSERT_TENSOR, inside, f"index out of range: {name} in a dimension {extent}")
     if access.wraps:
         index = _from_start(emit, index, access)
     dtype = value_of(index).dtype
@@ -229,16 +230,3 @@ def _size(emit: Emitter, access: Access) -> Any:
     if access.dim is None:
         return emit(_ATEN.sym_numel.default, access.table)
     return emit(_ATEN.sym_size.int, access.table, access.dim)
-
-
-def _negative(emit: Emitter, size: Any) -> Any:
-    return -size if isinstance(size, int) else emit(operator.mul, size, -1)
-
-
-def _assert(emit: Emitter, index: Node, low: Any, high: Any, size: Any) -> None:
-    above = emit(_ATEN.ge.Scalar, index, low)
-    below = emit(_ATEN.le.Scalar, index, high)
-    inside = emit(_ATEN.logical_and.default, above, below)
-    extent = f"of size {size}" if isinstance(size, int) else "whose size varies"
-    message = f"index out of range: {ops.name_of(emit.before)} in a dimension {extent}"
-    emit(ops.ASSERT_TENSOR, scalars.all_true(emit, inside), message)

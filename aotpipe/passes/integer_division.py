@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -149,7 +149,7 @@ def mend(module: GraphModule, ranges: Ranges) -> bool:
         return None
 
     guards = [node for node in module.graph.nodes if _is_guard(node) and ranges.of(node.args[0]) == FALSE]
-    unneeded = rewrite(module, guards, _unguarded)
+    unneeded = rewrite(module, guards, lambda _, node: cast("Node", node.args[2]))
     divisions = (node for node in module.graph.nodes if node.target in _DIVISIONS)
     wrong = [node for node in divisions if not holds_floats(value_of(node))]
     return rewrite(module, wrong, mended) or unneeded
@@ -161,10 +161,6 @@ def _is_guard(node: Node) -> bool:
         return False
     result, other = value_of(node), value_of(node.args[2])
     return str(result.shape) == str(other.shape) and result.dtype is other.dtype
-
-
-def _unguarded(_: Emitter, node: Node) -> Any:
-    return node.args[2]
 
 
 def _known(node: Node, ranges: Ranges) -> int | None:

@@ -64,29 +64,33 @@ def written(node: Node) -> Iterator[Node]:
             yield used
 
 
-_OF_NUMBERS: Final[Mapping[Any, str]] = {
-    **{
-        getattr(operator, name): name
-        for name in ("lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "mul", "neg", "getitem")
-    },
-    operator.floordiv: "floor_divide",
-    operator.mod: "remainder",
-    operator.and_: "logical_and",
-    operator.or_: "logical_or",
-    operator.not_: "logical_not",
-    torch.sym_not: "logical_not",
-    torch.sym_max: "maximum",
-    torch.sym_min: "minimum",
+COMPARISONS: Final = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+OF_NUMBERS: Final[Mapping[Any, Any]] = {
+    **{each: getattr(_ATEN, each.__name__).Tensor for each in COMPARISONS},
+    operator.add: _ATEN.add.Tensor,
+    operator.sub: _ATEN.sub.Tensor,
+    operator.mul: _ATEN.mul.Tensor,
+    operator.neg: _ATEN.neg.default,
+    operator.floordiv: _ATEN.floor_divide.default,
+    operator.mod: _ATEN.remainder.Tensor,
+    operator.and_: _ATEN.logical_and.default,
+    operator.or_: _ATEN.logical_or.default,
+    operator.not_: _ATEN.logical_not.default,
+    torch.sym_not: _ATEN.logical_not.default,
+    torch.sym_max: _ATEN.maximum.default,
+    torch.sym_min: _ATEN.minimum.default,
 }
-"""Python's functions of numbers by the names of ATen's of tensors."""
+"""Python's functions of numbers, and ATen's of tensors."""
 
 
 def name_of(argument: Any) -> str:
     """The ATen name of a node's op without its overload, or of its Python function; empty for no node."""
     if not isinstance(argument, Node):
         return ""
-    declared = schema(argument)
-    return declared.name.rpartition("::")[2] if declared else _OF_NUMBERS.get(argument.target, "")
+    if argument.target is operator.getitem:
+        return "getitem"
+    declared = schema(argument) or getattr(OF_NUMBERS.get(argument.target), "_schema", None)
+    return declared.name.rpartition("::")[2] if declared else ""
 
 
 def arguments(node: Node) -> dict[str, Any]:

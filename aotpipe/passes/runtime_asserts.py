@@ -40,7 +40,7 @@ Assert = tuple[str, Node]
 """What to say where it does not hold, and a 0-d bool that must be true."""
 
 
-def raise_up(entry: LegalEntry, proven: Proven | None = None) -> LegalEntry:
+def raise_up(entry: LegalEntry, proven: Proven = lambda _: False) -> LegalEntry:
     """Turn the asserts of an entry into outputs.
 
     The entry is in control-flow normal form. `proven` tells whether a node that is asserted always holds.
@@ -54,12 +54,13 @@ def raise_up(entry: LegalEntry, proven: Proven | None = None) -> LegalEntry:
     return replace(entry, asserts=(*entry.asserts, *found))
 
 
-def _collect(module: GraphModule, proven: Proven | None) -> dict[str, Node]:
+def _collect(module: GraphModule, proven: Proven) -> dict[str, Node]:
     """Take the asserts out of a graph: message -> the 0-d bool, in this graph, that must be true."""
     found: list[Assert] = []
     for node in list(module.graph.nodes):
         if node.target in _OVER_TENSORS or node.target is ops.ASSERT_NUMBER:
-            if not _always(node.args[0], proven):
+            condition = node.args[0]
+            if not (proven(condition) if isinstance(condition, Node) else condition):
                 found.append((_message(node), _condition(module, node)))
             module.graph.erase_node(node)
     for call in hops.calls(module):
@@ -70,12 +71,6 @@ def _collect(module: GraphModule, proven: Proven | None) -> dict[str, Node]:
                 body.graph.lint()
                 body.recompile()
     return _unite(module, found)
-
-
-def _always(condition: Any, proven: Proven | None) -> bool:
-    if isinstance(condition, Node):
-        return proven is not None and proven(condition)
-    return bool(condition)
 
 
 def _condition(module: GraphModule, node: Node) -> Node:
@@ -158,19 +153,15 @@ def _leave_while(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
         inits.append(first.get(message) or _true(start))
         going_on.append(before)
     hops.set_output_values(body, next_carries)
-    _end_unless(test, going_on)
+    # The test is false where one of the flags is.
+    emit_test = Emitter(test, test.graph.output_node())
+    (again,) = hops.output_values(test)
+    if not isinstance(scalars.value_of(again), torch.Tensor):
+        again = scalars.as_tensor(emit_test, again, torch.bool)
+    hops.set_output_values(test, [_all(emit_test, [again, *going_on])])
     call.set_operands(2, inits)
     for message in messages:
         yield message, _new_result(call, _flag(call))
-
-
-def _end_unless(test: GraphModule, going_on: Sequence[Node]) -> None:
-    """Let a loop's test be false where one of the flags is."""
-    emit = Emitter(test, test.graph.output_node())
-    (again,) = hops.output_values(test)
-    if not isinstance(scalars.value_of(again), torch.Tensor):
-        again = scalars.as_tensor(emit, again, torch.bool)
-    hops.set_output_values(test, [_all(emit, [again, *going_on])])
 
 
 def _refuse(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:

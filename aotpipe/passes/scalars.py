@@ -18,32 +18,18 @@ import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.passes import ops
-from aotpipe.passes.emit import Emitter, fake_mode
+from aotpipe.passes.emit import Emitter, fake_mode, rewrite
 
 _ATEN: Final = torch.ops.aten
-_COMPARISONS: Final[Mapping[Any, Any]] = {
-    getattr(operator, name): getattr(_ATEN, name).Tensor for name in ("lt", "le", "gt", "ge", "eq", "ne")
-}
-_CONNECTIVES: Final[Mapping[Any, Any]] = {
-    operator.and_: _ATEN.logical_and.default,
-    operator.or_: _ATEN.logical_or.default,
-    torch.sym_not: _ATEN.logical_not.default,
-    operator.not_: _ATEN.logical_not.default,
-}
-_EXTREMES: Final[Mapping[Any, Any]] = {
-    torch.sym_min: _ATEN.minimum.default,
-    torch.sym_max: _ATEN.maximum.default,
-}
+_CONNECTIVES: Final = (operator.and_, operator.or_, torch.sym_not, operator.not_)
+_EXTREMES: Final = (torch.sym_min, torch.sym_max)
+_ARITHMETIC: Final = (*_EXTREMES, operator.add, operator.sub, operator.mul, operator.neg)
 _OF_FLOATS: Final[Mapping[Any, Any]] = {
-    **_EXTREMES,
-    operator.add: _ATEN.add.Tensor,
-    operator.sub: _ATEN.sub.Tensor,
-    operator.mul: _ATEN.mul.Tensor,
+    **{each: ops.OF_NUMBERS[each] for each in _ARITHMETIC},
     operator.truediv: _ATEN.div.Tensor,
     operator.pow: _ATEN.pow.Tensor_Tensor,
     pow: _ATEN.pow.Tensor_Tensor,
     ops.SYM_SQRT: _ATEN.sqrt.default,
-    operator.neg: _ATEN.neg.default,
 }
 # What is written as a tensor where it gives a float.
 _COMPUTED: Final = (operator.pow, pow, ops.SYM_SQRT, torch.sym_float)
@@ -79,19 +65,18 @@ def as_tensor(emit: Emitter, value: Any, dtype: torch.dtype | None = None) -> No
     if isinstance(value, Node):
         if value.target is ops.ITEM:
             return _read(emit, value.args[0], wanted)
-        if value.target in _COMPARISONS:
+        if value.target in ops.COMPARISONS:
             if any(isinstance(side, int) and not -(2**63) <= side < 2**63 for side in value.args):
                 # torch's bound of what has none: no number of the program reaches it.
                 compare: Any = value.target
                 known = compare(*(side if isinstance(side, int) else 0 for side in value.args))
                 return emit(_ATEN.full.default, [], known, dtype=torch.bool)
             left, right = (as_tensor(emit, side, _common(value)) for side in value.args)
-            return emit(_COMPARISONS[value.target], left, right)
+            return emit(ops.OF_NUMBERS[value.target], left, right)
         if value.target in _CONNECTIVES:
-            return emit(_CONNECTIVES[value.target], *(as_tensor(emit, side) for side in value.args))
-        computed = (_OF_FLOATS if wanted is torch.float64 else _EXTREMES).get(value.target)
-        if computed is not None:
-            return emit(computed, *(as_tensor(emit, side, wanted) for side in value.args))
+            return emit(ops.OF_NUMBERS[value.target], *(as_tensor(emit, side) for side in value.args))
+        if value.target in (_OF_FLOATS if wanted is torch.float64 else _EXTREMES):
+            return emit(_OF_FLOATS[value.target], *(as_tensor(emit, side, wanted) for side in value.args))
         if value.target is torch.sym_ite:
             test, then, other = value.args
             chosen = (as_tensor(emit, side, wanted) for side in (then, other))
@@ -128,48 +113,41 @@ def all_true(emit: Emitter, flags: Node) -> Node:
 def lower(module: GraphModule) -> None:
     """Write the numbers of a graph and its subgraphs that no compiler holds as tensors."""
     for graph in (each for each in module.modules() if isinstance(each, GraphModule)):
-        for node in list(graph.graph.nodes):
-            if node.op != "call_function":
-                continue
-            emit = Emitter(graph, node, cause=node)
-            if node.target is torch.sym_sum:
-                parts = node.args[0] if isinstance(node.args[0], list | tuple) else node.args
-                node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.add), parts))
-            elif (factors := _factors(node)) is not None:
-                node.replace_all_uses_with(functools.reduce(functools.partial(emit, operator.mul), factors))
-            elif node.target is operator.mod and isinstance(node.meta["val"], torch.SymInt):
-                # IREE's importer takes it for C's, and has no lowering for that.
-                whole = emit(operator.mul, emit(operator.floordiv, *node.args), node.args[1])
-                rest = emit(operator.sub, node.args[0], whole)
-                rest.meta["val"] = node.meta["val"]
-                node.replace_all_uses_with(rest)
-            elif (
-                node.target in _FILLS
-                and not value_of(node).dim()
-                and isinstance(value_of(node.args[-1]), torch.SymBool)
-            ):
-                node.replace_all_uses_with(as_tensor(emit, node.args[-1], torch.bool))
-            elif (
-                node.target in _EXTREMES
-                or node.target is torch.sym_ite
-                or (node.target in _COMPUTED and isinstance(value_of(node), torch.SymFloat))
-                or (node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64)
-            ):
-                item = emit(ops.ITEM, as_tensor(emit, node))
-                item.meta["val"] = node.meta["val"]
-                node.replace_all_uses_with(item)
+        rewrite(graph, (node for node in graph.graph.nodes if node.op == "call_function"), _lowered)
         graph.graph.eliminate_dead_code()
         graph.recompile()
 
 
-def _factors(node: Node) -> list[Any] | None:
-    """What a small power of an integer is the product of."""
-    if node.target not in (operator.pow, pow):
+def _lowered(emit: Emitter, node: Node) -> Any:
+    if node.target is torch.sym_sum:
+        parts: Any = node.args[0] if isinstance(node.args[0], list | tuple) else node.args
+        return functools.reduce(functools.partial(emit, operator.add), parts)
+    if node.target in (operator.pow, pow):
+        base, exponent = node.args
+        if (
+            isinstance(exponent, int)
+            and 0 < exponent <= _MOST_FACTORS
+            and isinstance(value_of(base), torch.SymInt)
+        ):
+            return functools.reduce(functools.partial(emit, operator.mul), [base] * exponent)
+    value: Any = node.meta.get("val")
+    if node.target is operator.mod and isinstance(value, torch.SymInt):
+        # IREE's importer takes it for C's, and has no lowering for that.
+        whole = emit(operator.mul, emit(operator.floordiv, *node.args), node.args[1])
+        new = emit(operator.sub, node.args[0], whole)
+    elif node.target in _FILLS and not value.dim() and isinstance(value_of(node.args[-1]), torch.SymBool):
+        return as_tensor(emit, node.args[-1], torch.bool)
+    elif (
+        node.target in _EXTREMES
+        or node.target is torch.sym_ite
+        or (node.target in _COMPUTED and isinstance(value, torch.SymFloat))
+        or (node.target in _ROUNDED and dtype_of(value_of(node.args[0])) is torch.float64)
+    ):
+        new = emit(ops.ITEM, as_tensor(emit, node))
+    else:
         return None
-    base, exponent = node.args
-    if not isinstance(exponent, int) or not 0 < exponent <= _MOST_FACTORS:
-        return None
-    return [base] * exponent if isinstance(value_of(base), torch.SymInt) else None
+    new.meta["val"] = value
+    return new
 
 
 _FILLS: Final = (_ATEN.full.default, _ATEN.scalar_tensor.default)

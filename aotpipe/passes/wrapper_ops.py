@@ -51,9 +51,7 @@ def _calls(module: GraphModule) -> list[Node]:
 def _inline_all(module: GraphModule) -> None:
     for call in _calls(module):
         reference, operands = _PARTS[call.target](call.args)
-        assert isinstance(reference, Node)
-        body = module.get_submodule(str(reference.target))
-        assert isinstance(body, GraphModule)
+        body = hops.subgraph(module, reference)
         _inline_all(body)
         # Writes to operands and asserts have no users, and belong to the body all the same.
         results = graft(module, call, body, operands, hops.output_values(body), everything=True)
