@@ -18,45 +18,26 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from aotpipe.build.build import build
-    from aotpipe.build.steps import canonicalize, export
-    from aotpipe.core.signature import Signature
-    from aotpipe.core.targets import Target
-    from aotpipe.errors import AotpipeError
-    from aotpipe.islands.marking import eager_island
-    from aotpipe.model.capacity import capacity
-    from aotpipe.model.spec import AUTO, Dim, EntryPoint, Example, Spec
-    from aotpipe.runtime.bundle import Bundle
-    from aotpipe.runtime.bundle.load import load
-    from aotpipe.runtime.input_checks import Packer
-    from aotpipe.tools.bisect import bisect
-    from aotpipe.tools.check import check
-    from aotpipe.tools.recompiles import recompiles
-    from aotpipe.tools.rewrite import written
-
-__all__ = [
-    "AUTO",
-    "AotpipeError",
-    "Bundle",
-    "Dim",
-    "EntryPoint",
-    "Example",
-    "Packer",
-    "Signature",
-    "Spec",
-    "Target",
-    "__version__",
-    "bisect",
-    "build",
-    "canonicalize",
-    "capacity",
-    "check",
-    "eager_island",
-    "export",
-    "load",
-    "recompiles",
-    "written",
-]
+    from aotpipe.build.build import build as build
+    from aotpipe.build.steps import canonicalize as canonicalize
+    from aotpipe.build.steps import export as export
+    from aotpipe.core.signature import Signature as Signature
+    from aotpipe.core.targets import Target as Target
+    from aotpipe.errors import AotpipeError as AotpipeError
+    from aotpipe.islands.marking import eager_island as eager_island
+    from aotpipe.model.capacity import capacity as capacity
+    from aotpipe.model.spec import AUTO as AUTO
+    from aotpipe.model.spec import Dim as Dim
+    from aotpipe.model.spec import EntryPoint as EntryPoint
+    from aotpipe.model.spec import Example as Example
+    from aotpipe.model.spec import Spec as Spec
+    from aotpipe.runtime.bundle import Bundle as Bundle
+    from aotpipe.runtime.bundle.load import load as load
+    from aotpipe.runtime.input_checks import Packer as Packer
+    from aotpipe.tools.bisect import bisect as bisect
+    from aotpipe.tools.check import check as check
+    from aotpipe.tools.recompiles import recompiles as recompiles
+    from aotpipe.tools.rewrite import written as written
 
 _HOMES = {
     "AUTO": "aotpipe.model.spec",
@@ -80,6 +61,7 @@ _HOMES = {
     "recompiles": "aotpipe.tools.recompiles",
     "written": "aotpipe.tools.rewrite",
 }
+__all__ = sorted(["__version__", *_HOMES])
 
 
 class _Package(ModuleType):

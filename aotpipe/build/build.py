@@ -22,11 +22,10 @@ from aotpipe.build import report as reports
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Listener, Recorder
-from aotpipe.build.prepared import Prepared, prepare
+from aotpipe.build.prepared import prepare
 from aotpipe.build.record import Record, build_key, written
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
-from aotpipe.core.precision import Precision
 from aotpipe.core.targets import DEFAULT, Target
 from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import toolchain
@@ -248,7 +247,18 @@ def _build(work: _Work, workspace: Path) -> Outcome:
     )
     if is_packed and len(errors) < len(results):
         with recorder.stage("pack"):
-            packed = _pack(prepared, results, path, work.request.precision)
+            packed = pack(
+                path,
+                name=prepared.name,
+                signatures=prepared.loadable.signatures,
+                asserts=prepared.loadable.asserts,
+                weights=(prepared.loadable.weights, prepared.weights_sha256),
+                programs=results,
+                goldens=prepared.goldens,
+                findings=prepared.findings,
+                parts=prepared.loadable.parts,
+                precision=work.request.precision,
+            )
     report = Report(
         name=prepared.name,
         bundle=str(path) if packed else "",
@@ -269,22 +279,4 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         Record(name=prepared.name, snapshot=files, prepared=ready.key).save(work.cache, key)
     return Outcome(
         path=path if packed else None, report=report, folder=folder, error=next(iter(errors.values()), None)
-    )
-
-
-def _pack(
-    prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path, precision: Precision | None
-) -> Bundle:
-    loadable = prepared.loadable
-    return pack(
-        path,
-        name=prepared.name,
-        signatures=loadable.signatures,
-        asserts=loadable.asserts,
-        weights=(loadable.weights, prepared.weights_sha256),
-        programs=results,
-        goldens=prepared.goldens,
-        findings=prepared.findings,
-        parts=loadable.parts,
-        precision=precision,
     )

@@ -189,7 +189,5 @@ def _link(source: Path, destination: Path) -> None:
     """Link a file under a second name; copy it where the file system has no hard links."""
     try:
         os.link(source, destination)
-    except FileNotFoundError:
-        raise
     except OSError:
         shutil.copyfile(source, destination)

@@ -222,9 +222,8 @@ def _case(report: Report, row: TargetReport) -> ET.Element:
     match row.status:
         case "failed":
             failure = ET.SubElement(case, "failure", type=row.stage, message=_printable(row.reason))
-            bad = (
-                [describe(one) for one in row.parity.cases if not one.passed] if row.parity else [row.reason]
-            )
+            cases = row.parity.cases if row.parity else ()
+            bad = [describe(one) for one in cases if not one.passed] or [row.reason]
             failure.text = _printable("\n".join(bad))
         case "compiled":
             ET.SubElement(case, "skipped", message=_printable(row.reason))
@@ -268,12 +267,7 @@ def _track(cost: StageFinished) -> str:
 
 
 def _event(cost: StageFinished, track: int) -> Mapping[str, Any]:
-    details = {
-        "target": cost.target,
-        "cached": cost.cached,
-        "peak_rss_bytes": cost.peak_rss_bytes,
-        "size_bytes": cost.size_bytes,
-    }
+    details = attributes(cost, "target cached peak_rss_bytes size_bytes")
     return {
         "ph": "X",
         "name": f"{cost.stage} {cost.target}".strip(),

@@ -128,13 +128,8 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def wants_json(argv: Sequence[str]) -> bool:
-    """Whether stdout must hold JSON and nothing else."""
-    return "--json" in argv
-
-
 def _tell(error: AotpipeError, argv: Sequence[str]) -> int:
-    if wants_json(argv):
+    if "--json" in argv:
         click.echo(json.dumps(error.to_json(), indent=2))
     else:
         click.echo(str(error), err=True)
@@ -144,7 +139,7 @@ def _tell(error: AotpipeError, argv: Sequence[str]) -> int:
 def _tell_bug(error: Exception, argv: Sequence[str]) -> int:
     path = _write_traceback(argv)
     message = f"{type(error).__name__}: {error}".splitlines()[0]
-    if wants_json(argv):
+    if "--json" in argv:
         bug = {"error": "Bug", "stage": "aotpipe", "exit_code": BUG, "message": message, "log": path or None}
         click.echo(json.dumps(bug, indent=2))
         return BUG
