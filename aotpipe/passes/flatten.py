@@ -129,8 +129,8 @@ class _Inputs:
         self.users: dict[Node, TensorSpec] = {}
         self.by_target: dict[str, Node] = {}
         self.by_node_name: dict[str, Node] = {}
-        self._by_name: dict[str, Node] = {}
         self._module = program.graph_module
+        first_of: dict[str, Node] = {}
         specs = program.graph_signature.input_specs
         leaves = {leaf.name: leaf for leaf in entry.signature.inputs}
         names = iter(input_names)
@@ -140,7 +140,11 @@ class _Inputs:
                 target = str(spec.target)
                 tensor = hops.held(program, target)
                 name = tensors.name(target, tensor, entry.name)
-                self._unite(node, target, name)
+                # One placeholder serves all names of a tensor.
+                self.by_target[target] = first = first_of.setdefault(name, node)
+                if first is not node:
+                    node.replace_all_uses_with(first)
+                    self._module.graph.erase_node(node)
                 is_small = tensor.numel() <= FOLDED_ELEMENTS
                 if spec.kind is InputKind.CONSTANT_TENSOR and is_small and hops.is_uniform(tensor):
                     foldable[name] = tensor
@@ -148,29 +152,17 @@ class _Inputs:
                 self._take(node, leaves[next(names)], entry)
             else:
                 raise LowerFailed(f"{entry.name} takes a {spec.kind.name.lower()}, which is no tensor")
-        for name, node in self._by_name.items():
-            self._hold(node, name, state, foldable.get(name))
-
-    def _unite(self, node: Node, target: str, name: str) -> None:
-        """Let one placeholder serve all names of a tensor."""
-        first = self._by_name.setdefault(name, node)
-        self.by_target[target] = first
-        if first is not node:
-            node.replace_all_uses_with(first)
-            self._module.graph.erase_node(node)
-
-    def _hold(self, node: Node, name: str, state: Collection[str], folds: torch.Tensor | None) -> None:
-        if name in state:
-            self.states[node] = name
-        elif not node.users:
-            self._module.graph.erase_node(node)
-        elif folds is not None:
-            emit = Emitter(self._module, hops.first_computed(self._module))
-            number = folds.flatten()[0].item()
-            node.replace_all_uses_with(emit(_ATEN.full.default, list(folds.shape), number, dtype=folds.dtype))
-            self._module.graph.erase_node(node)
-        else:
-            self.weights[node] = name
+        for name, node in first_of.items():
+            if name in state:
+                self.states[node] = name
+            elif node.users and name not in foldable:
+                self.weights[node] = name
+            else:
+                if node.users:
+                    tensor, emit = foldable[name], Emitter(self._module, hops.first_computed(self._module))
+                    shape, number = list(tensor.shape), tensor.flatten()[0].item()
+                    node.replace_all_uses_with(emit(_ATEN.full.default, shape, number, dtype=tensor.dtype))
+                self._module.graph.erase_node(node)
 
     def _take(self, node: Node, leaf: TensorSpec | Constant, entry: ExportedEntry) -> None:
         self.by_node_name[node.name] = node

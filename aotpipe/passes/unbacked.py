@@ -34,14 +34,10 @@ class DataSize:
 
 def sizes(module: GraphModule) -> dict[sympy.Symbol, DataSize]:
     """The range of each size of a graph and its subgraphs that only a run knows."""
-    used = {symbol for graph in hops.walk(module) for node in graph.graph.nodes for symbol in used_by(node)}
-    found: dict[sympy.Symbol, DataSize] = {}
-    for graph in hops.walk(module):
-        for node in graph.graph.nodes:
-            if (symbol := symbol_of(node)) in used:
-                assert symbol is not None
-                found[symbol] = _range(node)
-    return found
+    nodes = [node for graph in hops.walk(module) for node in graph.graph.nodes]
+    used = {symbol for node in nodes for symbol in used_by(node)}
+    named = ((symbol_of(node), node) for node in nodes)
+    return {symbol: _range(node) for symbol, node in named if symbol is not None and symbol in used}
 
 
 def symbol_of(node: Node) -> sympy.Symbol | None:

@@ -58,7 +58,7 @@ class Ranges:
         }
         self._inputs = _input_intervals(entry, tensors)
         self._calls: dict[torch.fx.Graph, hops.Call] = {}
-        self._symbols: dict[sympy.Symbol, list[Callable[[], Interval]]] = {}
+        self._symbols: dict[sympy.Symbol, list[Node]] = {}
         for module in hops.walk(entry.graph):
             self._calls.update((body.graph, call) for call in hops.calls(module) for body in call.subgraphs)
             self._define_symbols(module)
@@ -220,15 +220,15 @@ class Ranges:
         }
 
     def _range_of_symbol(self, symbol: sympy.Symbol) -> tuple[int | None, int | None]:
-        definitions = self._symbols.get(symbol)
-        if definitions is None:
+        sources = self._symbols.get(symbol)
+        if sources is None:
             return self._sizes.get(symbol, (None, None))
         # Two calls that share a body give its symbol different values.
-        if len(definitions) > 1 or symbol in self._asked:
+        if len(sources) > 1 or symbol in self._asked:
             return (None, None)
         self._asked.add(symbol)
         try:
-            found = self.space.numeric(definitions[0]())
+            found = self.space.numeric(self._of_source(sources[0], symbol))
         finally:
             self._asked.remove(symbol)
         return _number(found.low), _number(found.high)
@@ -238,31 +238,24 @@ class Ranges:
         seen: set[sympy.Symbol] = set()
         for node in module.graph.nodes:
             value = node.meta.get("val")
-            for size in value.shape if isinstance(value, torch.Tensor) else [value]:
-                if not isinstance(size, torch.SymInt) or not isinstance(
-                    symbol := as_bound(size), sympy.Symbol
-                ):
-                    continue
-                if symbol in seen or not free_unbacked_symbols(size):
+            is_tensor = isinstance(value, torch.Tensor)
+            for size in value.shape if is_tensor else [value]:
+                symbol = as_bound(size)
+                if not isinstance(symbol, sympy.Symbol) or symbol in seen or not free_unbacked_symbols(size):
                     continue
                 seen.add(symbol)
-                if node.op == "placeholder" and isinstance(value, torch.Tensor) and symbol in self._symbols:
-                    # The operand's own graph defines its size.
-                    continue
-                self._symbols.setdefault(symbol, []).append(self._definition(node))
+                # An operand's own graph defines its size.
+                if not (node.op == "placeholder" and is_tensor and symbol in self._symbols):
+                    self._symbols.setdefault(symbol, []).append(node)
 
-    def _definition(self, node: Node) -> Callable[[], Interval]:
-        value = node.meta["val"]
-        if isinstance(value, torch.SymInt):
-            return lambda: self._of_number_node(node)
+    def _of_source(self, node: Node, symbol: sympy.Symbol) -> Interval:
+        """The interval of a size that a node finds out."""
+        if isinstance(node.meta["val"], torch.SymInt):
+            found = self.of(node)
+            return ANY if symbol in (found.low, found.high) else found
         if node.target is torch.ops.aten.nonzero.default:
-            return lambda: Interval(0, as_bound(value_of(node.args[0]).numel()))
-        return lambda: Interval(0, None)
-
-    def _of_number_node(self, node: Node) -> Interval:
-        found = self.of(node)
-        symbol = as_bound(node.meta["val"])
-        return ANY if symbol in (found.low, found.high) else found
+            return Interval(0, as_bound(value_of(node.args[0]).numel()))
+        return Interval(0)
 
 
 def _carried(call: hops.Call) -> int:
