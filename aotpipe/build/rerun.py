@@ -160,10 +160,9 @@ def measure(
     request = Request.of(model, (), args, kwargs, until="canonicalize", **options)
     rows: list[Row] = []
     with reopened(bundle, targets) as opened:
-        eager = (
-            None if model is None else _eager(Chain(request, recorder), opened.loadable.signatures, threads)
-        )
-        if eager is not None:
+        eager = None
+        if model is not None:
+            eager = _eager(Chain(request, recorder), opened.loadable.signatures, threads)
             import torch
 
             threads = torch.get_num_threads()

@@ -76,14 +76,8 @@ def profile_table(report: Report) -> str:
         )
         for cost in report.stages
     ]
-    total = (
-        "total",
-        "",
-        "",
-        f"{report.wall_s:.3f}",
-        size(max((c.peak_rss_bytes for c in report.stages), default=0)),
-        "",
-    )
+    peak_bytes = max((cost.peak_rss_bytes for cost in report.stages), default=0)
+    total = ("total", "", "", f"{report.wall_s:.3f}", size(peak_bytes), "")
     head = ("stage", "target", "from", "seconds", "peak memory", "made")
     return text.table(head, [*rows, total])
 

@@ -16,6 +16,7 @@ import difflib
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -255,18 +256,16 @@ class _Graph:
             # It asserts the dtype of before.
             self._module.graph.erase_node(node)
             return
+        name = name_of(node.target)
         dtypes = [dtype for used in node.all_input_nodes if (dtype := _dtype(used)) is not None]
-        if self._casting.lower not in dtypes and (
-            torch.float32 not in dtypes or self._casting.policy.kind(name_of(node.target)) != "product"
-        ):
+        is_product = torch.float32 in dtypes and self._casting.policy.kind(name) == "product"
+        if self._casting.lower not in dtypes and not is_product:
             return
         if not _gives_float32(node):
             # Integers and flags depend on the exact numbers, so they are computed in float32.
             self._cast_operands(node, self._casting.up)
             return
-        for before, after in self._casting.trials(
-            name_of(node.target), dtypes, mutable=is_mutable(node.target)
-        ):
+        for before, after in self._casting.trials(name, dtypes, mutable=is_mutable(node.target)):
             value = self._tried(node, before)
             if value is not None:
                 self._cast_operands(node, before)
@@ -288,16 +287,15 @@ class _Graph:
     def _cast_operands(self, node: Node, cast: Cast, spared: Collection[Node] = ()) -> None:
         emit = Emitter(self._module, node)
 
-        def one(used: Node) -> Node:
+        @cache
+        def cast_once(used: Node) -> Node:
             dtype = _dtype(used)
             if dtype is None or cast(dtype) is dtype or used in spared:
                 return used
             return emit(ops.CAST, used, dtype=cast(dtype))
 
-        done: dict[Node, Node] = {}
-        change: Callable[[Node], Node] = lambda used: done.setdefault(used, one(used))  # noqa: E731
-        node.args = torch.fx.map_arg(node.args, change)
-        node.kwargs = torch.fx.map_arg(node.kwargs, change)
+        node.args = torch.fx.map_arg(node.args, cast_once)
+        node.kwargs = torch.fx.map_arg(node.kwargs, cast_once)
 
     def _cast_results(self, node: Node, cast: Cast) -> None:
         dtype = _dtype(node)

@@ -259,17 +259,13 @@ def _decomposed(calls: Mapping[Kind, _Call], mode: Any, table: Table) -> dict[Ki
                 one.meta = {**made.meta, "val": value}
     graph.output(tuple(node for some in results for node in some))
     decomposed = decompositions.decompose(_program(graph), table)
-    inputs, outputs = (
-        hops.placeholders(decomposed.graph_module),
-        iter(hops.output_values(decomposed.graph_module)),
-    )
-    if len(inputs) != sum(map(len, operands)):
+    inputs = hops.placeholders(decomposed.graph_module)
+    # Sizes that depend on data have a name, which two copies must not share; bodies have an owner.
+    if len(inputs) != sum(map(len, operands)) or any(
+        node.op == "get_attr" or not _is_static(node.meta.get("val")) for node in decomposed.graph.nodes
+    ):
         return None
-    for node in decomposed.graph.nodes:
-        # Sizes that depend on data have a name, which two copies must not share; bodies have an owner.
-        if node.op == "get_attr" or not _is_static(node.meta.get("val")):
-            return None
-    own = iter(inputs)
+    own, outputs = iter(inputs), iter(hops.output_values(decomposed.graph_module))
     return {
         kind: _piece(call, [next(own) for _ in call.values], [next(outputs) for _ in made])
         for (kind, call), made in zip(calls.items(), results, strict=True)

@@ -124,11 +124,8 @@ def _lowered(emit: Emitter, node: Node) -> Any:
         return functools.reduce(functools.partial(emit, operator.add), parts)
     if node.target in (operator.pow, pow):
         base, exponent = node.args
-        if (
-            isinstance(exponent, int)
-            and 0 < exponent <= _MOST_FACTORS
-            and isinstance(value_of(base), torch.SymInt)
-        ):
+        is_whole = isinstance(value_of(base), torch.SymInt)
+        if is_whole and isinstance(exponent, int) and 0 < exponent <= _MOST_FACTORS:
             return functools.reduce(functools.partial(emit, operator.mul), [base] * exponent)
     value: Any = node.meta.get("val")
     if node.target is operator.mod and isinstance(value, torch.SymInt):

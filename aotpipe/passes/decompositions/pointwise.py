@@ -18,21 +18,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from aotpipe.passes.decompositions.entries import (
-    Decomposition,
-    Table,
-    Value,
-    either,
-    floating,
-    promoted,
-    wide,
-    widened,
-)
+from aotpipe.passes.decompositions.entries import Table, Value, either, floating, promoted, wide, widened
 
 aten = torch.ops.aten
 
 
-def of_tensors(op: Callable[..., Tensor]) -> Decomposition:
+def of_tensors(op: Callable[..., Tensor]) -> Callable[[Value, Value], Tensor]:
     """An op of two tensors, for operands of which one may be a number."""
 
     def decompose(left: Value, right: Value) -> Tensor:

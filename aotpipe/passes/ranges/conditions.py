@@ -19,12 +19,11 @@ from aotpipe.passes.ranges.intervals import (
     BIT,
     FALSE,
     TRUE,
-    Bound,
     Call,
     Interval,
     Of,
-    Rule,
     Space,
+    add,
     holds_floats,
 )
 from aotpipe.passes.scalars import value_of
@@ -42,17 +41,14 @@ ORDER: Final[Mapping[str, Order]] = {
 OPPOSITE: Final[Mapping[str, str]] = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
-def compared(name: str) -> Rule:
-    def rule(call: Call) -> Interval:
-        sides = call.node.args[:2]
-        if any(holds_floats(value_of(side)) for side in sides):
-            return BIT
-        left, right = (call.of(side) for side in sides)
-        if ORDER[name](call.space, left, right):
-            return TRUE
-        return FALSE if ORDER[OPPOSITE[name]](call.space, left, right) else BIT
-
-    return rule
+def compared(call: Call, *, name: str) -> Interval:
+    sides = call.node.args[:2]
+    if any(holds_floats(value_of(side)) for side in sides):
+        return BIT
+    left, right = (call.of(side) for side in sides)
+    if ORDER[name](call.space, left, right):
+        return TRUE
+    return FALSE if ORDER[OPPOSITE[name]](call.space, left, right) else BIT
 
 
 def both(call: Call) -> Interval:
@@ -144,13 +140,10 @@ _MIRROR: Final[Mapping[str, str]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "
 
 
 def _bounded(relation: str, other: Interval, step: int) -> Interval:
-    low: Bound | None = None
-    high: Bound | None = None
-    if relation in ("le", "eq", "lt"):
-        high = other.high if relation != "lt" or other.high is None else other.high - step
-    if relation in ("ge", "eq", "gt"):
-        low = other.low if relation != "gt" or other.low is None else other.low + step
-    return Interval(low, high)
+    if relation in ("lt", "gt"):
+        other = add(other, Interval(step, step) if relation == "gt" else Interval(-step, -step))
+    is_below, is_above = relation in ("le", "eq", "lt"), relation in ("ge", "eq", "gt")
+    return Interval(other.low if is_above else None, other.high if is_below else None)
 
 
 def _named(node: Node) -> Node:

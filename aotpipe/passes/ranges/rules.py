@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import torch
@@ -89,7 +90,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "sum": indices.total,
     "cumsum": indices.running_total,
     # truth
-    **{name: conditions.compared(name) for name in conditions.ORDER},
+    **{name: partial(conditions.compared, name=name) for name in conditions.ORDER},
     **_each("bitwise_and logical_and", conditions.both),
     **_each("bitwise_or logical_or", conditions.either),
     **_each("bitwise_not logical_not", conditions.negation),
