@@ -145,22 +145,14 @@ def set_output_values(module: GraphModule, values: Sequence[Any]) -> None:
     """Return these values instead, as the same kind of thing: a list, a tuple, or a single value."""
     output = module.graph.output_node()
     returned = output.args[0]
-    if isinstance(returned, tuple | list):
-        output.args = (type(returned)(values),)
-    else:
-        output.args = (values[0],)
+    output.args = (type(returned)(values) if isinstance(returned, tuple | list) else values[0],)
 
 
 def add_placeholder(module: GraphModule, name: str, value: object, index: int | None = None) -> Node:
     """Add an input to a graph, at an index or at the end."""
-    inputs = placeholders(module)
-    graph = module.graph
-    if index is None or index >= len(inputs):
-        where = inputs[-1].next if inputs else next(iter(graph.nodes))
-    else:
-        where = inputs[index]
-    with graph.inserting_before(where):
-        node = graph.placeholder(name)
+    before = [*placeholders(module), first_computed(module)][-1 if index is None else index]
+    with module.graph.inserting_before(before):
+        node = module.graph.placeholder(name)
     # A placeholder's target is the parameter's name in the generated code, which must be unique too.
     node.target = node.name
     node.meta["val"] = value

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aotpipe.passes import ops
-from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, last, reduced
+from aotpipe.passes.decompositions.entries import Table, empty, iota, last, reduced
 
 aten = torch.ops.aten
 Pair = tuple[Tensor, Tensor]
@@ -90,15 +90,11 @@ def _middle_of_numbers(values: Tensor) -> int | Tensor:
     return torch.where(numbers == 0, 0, (numbers - 1) // 2)
 
 
-def of_all(function: Callable[[Tensor, int], Pair]) -> Decomposition:
+def of_all(function: Callable[[Tensor, int], Pair], tensor: Tensor) -> Tensor:
     """A median over all elements."""
-
-    def decompose(tensor: Tensor) -> Tensor:
-        if empty(tensor):
-            return torch.full((), float("nan"), dtype=tensor.dtype, device=tensor.device)
-        return function(tensor.reshape(-1), 0)[0]
-
-    return decompose
+    if empty(tensor):
+        return torch.full((), float("nan"), dtype=tensor.dtype, device=tensor.device)
+    return function(tensor.reshape(-1), 0)[0]
 
 
 def mode(tensor: Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
@@ -214,9 +210,9 @@ _MEDIAN: Final = partial(_of_rank, rank=_middle)
 _NANMEDIAN: Final = partial(_of_rank, rank=_middle_of_numbers)
 DECOMPOSITIONS: Table = {
     aten.kthvalue.default: kthvalue,
-    aten.median.default: of_all(_MEDIAN),
+    aten.median.default: partial(of_all, _MEDIAN),
     aten.median.dim: _MEDIAN,
-    aten.nanmedian.default: of_all(_NANMEDIAN),
+    aten.nanmedian.default: partial(of_all, _NANMEDIAN),
     aten.nanmedian.dim: _NANMEDIAN,
     aten.mode.default: mode,
     aten.searchsorted.Tensor: searchsorted,

@@ -151,16 +151,13 @@ class Ranges:
         if node in self._inputs:
             return self._inputs[node]
         call = self._calls.get(node.graph)
-        if call is None:
+        if call is None or call.node.target is torch.ops.higher_order.associative_scan:
             return _of_value(node)
         index = node.graph.find_nodes(op="placeholder").index(node)
-        operands = call.all_operands
-        if call.node.target is torch.ops.higher_order.associative_scan:
-            return _of_value(node)
         if index < _carried(call):
             inside = node.graph is call.subgraphs[-1].graph
             return self._of_carry(call, index, assumed, inside=inside)
-        return self._of(operands[index], assumed)
+        return self._of(call.all_operands[index], assumed)
 
     def _of_result(self, node: Node, assumed: _Assumed) -> Interval | None:
         """The interval of a result of a control-flow call; None for any other node."""

@@ -97,29 +97,25 @@ def negated(call: Call) -> Interval:
     return exact(call, negative(call.of(call.source)))
 
 
-def quotient(mode: str | None = None) -> Rule:
+def quotient(call: Call, *, mode: str | None = None) -> Interval:
     """Of a division; `mode` where the op has no `rounding_mode` of its own."""
-
-    def rule(call: Call) -> Interval:
-        rounding = call.arguments.get("rounding_mode", mode)
-        one, by = (call.space.numeric(call.interval(name)) for name in ("self", "other"))
-        if one.low is None or one.high is None or by.low is None or by.low <= 0:
-            return ANY
-        divisors = [by.low] if by.high is None else [by.low, by.high]
-        # A quotient by ever larger numbers approaches zero and keeps its sign.
-        limits = [] if by.high is not None else [0, -1 if one.low < 0 else 0]
-        if not call.is_float:
-            corners = [end // divisor for end in (one.low, one.high) for divisor in divisors] + limits
-            # Truncation gives at most one more than the floor.
-            return Interval(int(min(corners)), int(max(corners)) + (rounding == "trunc"))
-        corners = [end / divisor for end in (one.low, one.high) for divisor in divisors] + limits
-        found = exact(call, Interval(min(corners), max(corners)))
-        if rounding is None or found.is_open:
-            return found
-        whole = math.floor if rounding == "floor" else math.trunc
-        return Interval(float(whole(found.low)), float(whole(found.high)))  # type: ignore[arg-type]
-
-    return rule
+    rounding = call.arguments.get("rounding_mode", mode)
+    one, by = (call.space.numeric(call.interval(name)) for name in ("self", "other"))
+    if one.low is None or one.high is None or by.low is None or by.low <= 0:
+        return ANY
+    divisors = [by.low] if by.high is None else [by.low, by.high]
+    # A quotient by ever larger numbers approaches zero and keeps its sign.
+    limits = [] if by.high is not None else [0, -1 if one.low < 0 else 0]
+    if not call.is_float:
+        corners = [end // divisor for end in (one.low, one.high) for divisor in divisors] + limits
+        # Truncation gives at most one more than the floor.
+        return Interval(int(min(corners)), int(max(corners)) + (rounding == "trunc"))
+    corners = [end / divisor for end in (one.low, one.high) for divisor in divisors] + limits
+    found = exact(call, Interval(min(corners), max(corners)))
+    if rounding is None or found.is_open:
+        return found
+    whole = math.floor if rounding == "floor" else math.trunc
+    return Interval(float(whole(found.low)), float(whole(found.high)))  # type: ignore[arg-type]
 
 
 def _rest_of_division(call: Call) -> Interval | None:
@@ -186,17 +182,14 @@ def at_most(call: Call, one: Interval, other: Interval) -> Interval:
     return Interval(call.space.min(one.low, other.low) if both_closed else None, high)
 
 
-def whole(function: Callable[[float], int]) -> Rule:
-    def rule(call: Call) -> Interval:
-        one = call.of(call.source)
-        if not call.is_float:
-            return one
-        one = call.space.numeric(one)
-        if one.low is None or one.high is None:
-            return ANY
-        return Interval(float(function(one.low)), float(function(one.high)))
-
-    return rule
+def whole(call: Call, *, function: Callable[[float], int]) -> Interval:
+    one = call.of(call.source)
+    if not call.is_float:
+        return one
+    one = call.space.numeric(one)
+    if one.low is None or one.high is None:
+        return ANY
+    return Interval(float(function(one.low)), float(function(one.high)))
 
 
 def cast(call: Call) -> Interval:
