@@ -219,9 +219,7 @@ class Chain:
             def lower(is_xla: bool, rules: Ruleset) -> Lowered:
                 return (self._lower_for_xla if is_xla else lower_for_iree)(lowerable[rules])
 
-            lowered = {
-                module: lower(module == "xla", rules) for module, rules in self.request.modules.items()
-            }
+            lowered = {key: lower(key == "xla", rules) for key, rules in self.request.modules.items()}
             running.size_bytes = sum(len(each.module) for each in lowered.values())
             return lowered
 

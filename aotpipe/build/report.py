@@ -249,11 +249,9 @@ def to_trace(report: Report) -> str:
     from the start of the build. The build's own stages share one track; each compiler has a track of its own.
     A stage whose result came from the store has the time that this took.
     """
-    tracks = {
-        name: number for number, name in enumerate(dict.fromkeys([_BUILD, *map(_track, report.stages)]))
-    }
+    tracks = {name: index for index, name in enumerate(dict.fromkeys([_BUILD, *map(_track, report.stages)]))}
     named = [("process_name", 0, f"aotpipe build {report.name}")]
-    named += [("thread_name", number, name) for name, number in tracks.items()]
+    named += [("thread_name", track, name) for name, track in tracks.items()]
     names = [
         {"ph": "M", "name": kind, "pid": _PROCESS, "tid": track, "args": {"name": name}}
         for kind, track, name in named

@@ -67,9 +67,7 @@ def written_state(program: ExportedProgram, tensors: Tensors, entry_point: str) 
     """The names of the tensors that a decomposed program writes to, in the order of its signature."""
     written = {str(spec.target) for spec in program.graph_signature.output_specs if spec.kind in hops.WRITTEN}
     held = [str(spec.target) for spec in program.graph_signature.input_specs if spec.kind in hops.HELD]
-    return [
-        tensors.name(target, hops.held(program, target), entry_point) for target in held if target in written
-    ]
+    return [tensors.name(each, hops.held(program, each), entry_point) for each in held if each in written]
 
 
 def flatten(

@@ -175,9 +175,7 @@ def _read_as(call: hops.Call, operand: Node) -> list[tuple[GraphModule, Node]]:
     """The placeholders of a region's bodies that a read-only operand is; none where it is carried too."""
     if any(operand in call.operands(position) for position in call.layout.operands[:-1]):
         return []
-    return [
-        (body, place) for body in call.subgraphs for place, each in call.read_only(body) if each is operand
-    ]
+    return [(body, node) for body in call.subgraphs for node, each in call.read_only(body) if each is operand]
 
 
 def _lowered(program: ExportedProgram, casting: Casting, stored: dict[int, torch.Tensor]) -> ExportedProgram:

@@ -39,9 +39,7 @@ def guard(module: GraphModule, ranges: Ranges) -> bool:
 def _guarded(emit: Emitter, node: Node) -> Node:
     dtype = value_of(node).dtype
     left, count = (of_dtype(emit, each, dtype) for each in node.args[:2])
-    zero, last = (
-        emit(_ATEN.full.default, [], each, dtype=dtype) for each in (0, torch.iinfo(dtype).bits - 1)
-    )
+    zero, last = (emit(_ATEN.full.default, [], end, dtype=dtype) for end in (0, torch.iinfo(dtype).bits - 1))
     beyond = emit(_ATEN.gt.Tensor, count, last)
     outside = emit(_ATEN.logical_or.default, beyond, emit(_ATEN.lt.Tensor, count, zero))
     shift = _SHIFTS[ops.name_of(node)]

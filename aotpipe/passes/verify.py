@@ -19,11 +19,12 @@ from aotpipe.passes import hops, ops
 from aotpipe.passes.scalars import value_of
 from aotpipe.passes.source_lines import nearest_line
 
+Tensors = Mapping[str, torch.Tensor]
 Broken = Iterator[tuple[str, Node | None]]
 """A sentence for each broken promise, and the node that breaks it."""
 
 
-def verify(entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> None:
+def verify(entry: LegalEntry, weights: Tensors, state: Tensors) -> None:
     """Check an entry.
 
     Raises:
@@ -37,9 +38,7 @@ def verify(entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mappin
         )
 
 
-def _broken(
-    entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
-) -> Broken:
+def _broken(entry: LegalEntry, weights: Tensors, state: Tensors) -> Broken:
     yield from _broken_inputs(entry, weights, state)
     yield from _broken_outputs(entry)
     for module in hops.walk(entry.graph):
@@ -48,9 +47,7 @@ def _broken(
             yield from _broken_call(call)
 
 
-def _broken_inputs(
-    entry: LegalEntry, weights: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]
-) -> Broken:
+def _broken_inputs(entry: LegalEntry, weights: Tensors, state: Tensors) -> Broken:
     signature = entry.signature
     nodes = hops.placeholders(entry.graph)
     wanted = [_of_tensor(key, weights) for key in entry.weights]
@@ -120,7 +117,7 @@ def _of_spec(spec: TensorSpec) -> str:
     return f"{spec.dtype} of rank {len(spec.dims)}"
 
 
-def _of_tensor(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
+def _of_tensor(name: str, tensors: Tensors) -> str:
     return _of_value(tensors[name]) if name in tensors else f"the tensor {name}, which is missing"
 
 

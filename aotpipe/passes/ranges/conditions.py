@@ -14,18 +14,7 @@ import torch
 from torch.fx import Node
 
 from aotpipe.passes import ops
-from aotpipe.passes.ranges.intervals import (
-    ANY,
-    BIT,
-    FALSE,
-    TRUE,
-    Call,
-    Interval,
-    Of,
-    Space,
-    add,
-    holds_floats,
-)
+from aotpipe.passes.ranges.intervals import ANY, BIT, FALSE, TRUE, Call, Interval, Of, Space, holds_floats
 from aotpipe.passes.scalars import value_of
 
 Order = Callable[[Space, Interval, Interval], bool]
@@ -140,10 +129,10 @@ _MIRROR: Final[Mapping[str, str]] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "
 
 
 def _bounded(relation: str, other: Interval, step: int) -> Interval:
-    if relation in ("lt", "gt"):
-        other = add(other, Interval(step, step) if relation == "gt" else Interval(-step, -step))
+    low = other.low + step if relation == "gt" and other.low is not None else other.low
+    high = other.high - step if relation == "lt" and other.high is not None else other.high
     is_below, is_above = relation in ("le", "eq", "lt"), relation in ("ge", "eq", "gt")
-    return Interval(other.low if is_above else None, other.high if is_below else None)
+    return Interval(low if is_above else None, high if is_below else None)
 
 
 def _named(node: Node) -> Node:
