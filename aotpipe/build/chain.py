@@ -18,31 +18,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, assert_never
 
-from aotpipe.backends import Ruleset, legalization
+from aotpipe.backends import ModuleKey, Ruleset, legalization
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, compile_all
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.core.dtypes import Array
-from aotpipe.core.stages import Finding
-from aotpipe.errors import LowerFailed, SpecInvalid
+from aotpipe.core.signature import Symbol
+from aotpipe.core.stages import Canonical, Compiled, Exported, Finding, Legal, Lowered
+from aotpipe.core.targets import Target
+from aotpipe.errors import AotpipeError, LowerFailed, SpecInvalid
 from aotpipe.islands.sites import recording
 from aotpipe.model.garbage_collector import import_torch, rarer_collections
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.store import typed_os_errors
+from aotpipe.runtime.xla import buckets
 from aotpipe.validate import Loadable
 
 if TYPE_CHECKING:
     import torch
 
-    from aotpipe.backends import ModuleKey
-    from aotpipe.core.signature import Symbol
-    from aotpipe.core.stages import Canonical, Compiled, Exported, Legal, Lowered
-    from aotpipe.core.targets import Target
-    from aotpipe.errors import AotpipeError
-    from aotpipe.runtime.xla.buckets import Ladder
     from aotpipe.validate.inputs import Call
     from aotpipe.validate.reference import Reference
 
@@ -178,8 +175,6 @@ class Chain:
         Raises:
             NoBuckets: They do not fit the Dim.
         """
-        from aotpipe.runtime.xla import buckets
-
         said = [
             ("eager-island", f"`{island.name}` stays Python: {island.reason}", island.where)
             for island in (self.parts.islands if self.parts else ())
@@ -195,7 +190,7 @@ class Chain:
         self.recorder.found(found)
         return found
 
-    def _ladders(self) -> list[tuple[Symbol, Ladder]]:
+    def _ladders(self) -> list[tuple[Symbol, buckets.Ladder]]:
         """The sizes that XLA's programs are built for, of each symbol."""
         from aotpipe.backends.xla.lowering import ladders, whole_ranges
 

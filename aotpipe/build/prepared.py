@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, get_args
+from typing import ClassVar, Final, get_args
 
 from aotpipe.backends import ModuleKey
 from aotpipe.build.cache import Cache
@@ -27,7 +27,7 @@ from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
 from aotpipe.build.record import Record
 from aotpipe.build.request import Request
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json, to_json
-from aotpipe.core.stages import Finding, Lowered
+from aotpipe.core.stages import Canonical, Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file, toolchain
 from aotpipe.runtime.bundle.files import parted
@@ -35,9 +35,6 @@ from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.store import Entry, Source, digest
 from aotpipe.validate import Loadable
-
-if TYPE_CHECKING:
-    from aotpipe.core.stages import Canonical
 
 FRONT_STAGES: Final[tuple[FrontStage, ...]] = get_args(FrontStage)
 _INDEX: Final = "prepared.json"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from aotpipe.backends import ModuleKey
 from aotpipe.build import matrix
@@ -20,14 +20,11 @@ from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.build.rerun import Reopened, dialect_of, reopened
-from aotpipe.core.stages import Compiled, Lowered
+from aotpipe.core.stages import Canonical, Compiled, Exported, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, SpecInvalid
 from aotpipe.runtime import toolchain
 from aotpipe.validate import validate
-
-if TYPE_CHECKING:
-    from aotpipe.core.stages import Canonical, Exported
 
 
 def canonicalize(

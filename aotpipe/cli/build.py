@@ -10,10 +10,13 @@ import click
 
 from aotpipe.cli import options, progress, text
 from aotpipe.core.serialization import attributes
+from aotpipe.core.signature import Signature
+from aotpipe.core.targets import DEFAULT
+from aotpipe.core.units import duration, size
+from aotpipe.runtime.store import typed_os_errors
 
 if TYPE_CHECKING:
     from aotpipe.backends import ModuleKey
-    from aotpipe.core.signature import Signature
 
 
 @click.command()
@@ -46,7 +49,6 @@ def build(
     from aotpipe.build.build import Settings, run
     from aotpipe.build.request import Request
     from aotpipe.cli import result
-    from aotpipe.core.targets import DEFAULT
 
     with progress.shown(quiet=quiet) as listener:
         outcome = run(Request.of(model, targets or DEFAULT, **options), Settings(**settings), listener)
@@ -76,7 +78,6 @@ def build(
 def export(*, model: str, options: dict[str, Any], out: Path | None, as_json: bool, quiet: bool) -> None:
     """Export MODEL and say what it takes, what it gives, and what was found."""
     from aotpipe.build import steps
-    from aotpipe.runtime.store import typed_os_errors
 
     with progress.shown(quiet=quiet) as listener:
         exported = steps.export(model, on_event=listener, **options)
@@ -117,9 +118,6 @@ def compile(  # noqa: A001  # the command's name
     from aotpipe.build import steps
     from aotpipe.build.compile_stage import CompileSettings
     from aotpipe.cli import result
-    from aotpipe.core.targets import DEFAULT
-    from aotpipe.core.units import duration, size
-    from aotpipe.runtime.store import typed_os_errors
 
     with progress.shown(quiet=quiet) as listener:
         lowered, programs = steps.compile(

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from aotpipe.cli import options, progress, text
+from aotpipe.cli.build import signature_text
 from aotpipe.cli.options import find_in_working_folder
 from aotpipe.core.serialization import attributes
+from aotpipe.core.units import duration, share, size
+from aotpipe.errors import ParityError
 
 if TYPE_CHECKING:
     from aotpipe.runtime.bundle import Bundle, TargetResult
@@ -63,9 +66,6 @@ def _program(program: Program) -> dict[str, Any]:
 
 def _inspected_text(bundle: Bundle) -> str:
     from aotpipe.cli import result
-    from aotpipe.cli.build import signature_text
-    from aotpipe.cli.progress import finding_line
-    from aotpipe.core.units import size
     from aotpipe.runtime.bundle.manifest import WEIGHTS
 
     manifest = bundle.manifest
@@ -98,13 +98,12 @@ def _inspected_text(bundle: Bundle) -> str:
             *([cost] if cost else []),
             *(f"{each.target}: {each.partition}" for each in manifest.programs if each.partition),
             *([text.table(("island", "line", "reason"), islands)] if islands else []),
-            *map(finding_line, manifest.findings),
+            *map(progress.finding_line, manifest.findings),
         ]
     )
 
 
 def _cells(program: Program, manifest: Manifest) -> tuple[str, ...]:
-    from aotpipe.core.units import share, size
     from aotpipe.runtime.bundle.load import why_not_runnable
 
     schedule = program.schedule
@@ -125,7 +124,6 @@ def _cells(program: Program, manifest: Manifest) -> tuple[str, ...]:
 @options.as_json
 def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
     """Run the recorded calls of BUNDLE on this host and compare the answers; needs no torch."""
-    from aotpipe.errors import ParityError
     from aotpipe.runtime import bundle as bundles
 
     find_in_working_folder()
@@ -148,8 +146,6 @@ def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
 
 
 def _tested_line(each: TargetResult) -> tuple[str, ...]:
-    from aotpipe.core.units import share
-
     if each.worst is None:
         return (each.target, each.outcome, str(each.calls), "–", each.reason)
     worst = each.worst
@@ -206,7 +202,6 @@ def bench(
 ) -> None:
     """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
     from aotpipe.build.rerun import measure
-    from aotpipe.core.units import duration
 
     find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:
@@ -243,7 +238,6 @@ def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> N
 
     A bundle has a chain where it was built with --allow-islands and something could not be in a program.
     """
-    from aotpipe.core.units import duration
     from aotpipe.runtime.bundle import steps
 
     find_in_working_folder()

@@ -10,9 +10,13 @@ from typing import Any, Final
 
 import click
 
+from aotpipe import __version__
 from aotpipe.cli import options, text
 from aotpipe.core.serialization import attributes
 from aotpipe.core.targets import Target, table
+from aotpipe.core.units import size
+from aotpipe.errors import AotpipeError
+from aotpipe.runtime.store import Store
 
 _NEEDS: Final = {
     # What one wants to do: the modules that it takes, and what installs them.
@@ -84,10 +88,7 @@ def doctor(*, as_json: bool) -> int:
 
 
 def _examine() -> dict[str, Any]:
-    from aotpipe import __version__
-    from aotpipe.errors import AotpipeError
     from aotpipe.runtime import installed, toolchain
-    from aotpipe.runtime.store import Store
 
     cache: dict[str, Any] = {}
     try:
@@ -163,9 +164,6 @@ def cache() -> None:
 @options.as_json
 def list_entries(*, as_json: bool) -> None:
     """Show what the cache holds, by kind."""
-    from aotpipe.core.units import size
-    from aotpipe.runtime.store import Store
-
     store = Store.default()
     usage = store.usage()
     total = sum(row.size_bytes for row in usage)
@@ -183,8 +181,6 @@ def list_entries(*, as_json: bool) -> None:
 @options.as_json
 def show_size(*, as_json: bool) -> None:
     """Print how many bytes the cache holds."""
-    from aotpipe.runtime.store import Store
-
     total = sum(row.size_bytes for row in Store.default().usage())
     text.show({"size_bytes": total}, lambda: str(total), as_json=as_json)
 
@@ -193,8 +189,5 @@ def show_size(*, as_json: bool) -> None:
 @options.as_json
 def clear(*, as_json: bool) -> None:
     """Remove every entry."""
-    from aotpipe.core.units import size
-    from aotpipe.runtime.store import Store
-
     freed = Store.default().clear()
     text.show({"freed_bytes": freed}, lambda: f"freed {size(freed)}", as_json=as_json)

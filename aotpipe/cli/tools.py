@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aotpipe.cli import options, progress, text
+from aotpipe.errors import AotpipeError, ParityError
+from aotpipe.runtime.store import typed_os_errors
 
 if TYPE_CHECKING:
     from aotpipe.tools.bisect.fault import Fault
@@ -33,7 +35,6 @@ def check(*, model: str, options: dict[str, Any], sarif: Path | None, as_json: b
     What Python's control flow becomes, what is kept as state and what is fixed at the build is said too. The
     exit code is 0 where nothing blocks, and 22 where something does.
     """
-    from aotpipe.runtime.store import typed_os_errors
     from aotpipe.tools.check import check as checks
     from aotpipe.tools.check.formats import render, to_sarif
 
@@ -144,7 +145,6 @@ def recompiles(
     not take is refused. The exit code is 0, or 24 beyond --at-most (a call that is refused counts as beyond),
     or that of the error that kept a target from having a program.
     """
-    from aotpipe.errors import AotpipeError
     from aotpipe.tools.recompiles import DEFAULT_WAYS
     from aotpipe.tools.recompiles import recompiles as count
 
@@ -192,7 +192,6 @@ def bisect(
     The exit code is 0 where the program is right, else that of a build whose numbers differ.
     """
     from aotpipe.build.compile_stage import CompileSettings
-    from aotpipe.errors import ParityError
     from aotpipe.tools.bisect import bisect as find
 
     with progress.shown(quiet=quiet) as listener:
