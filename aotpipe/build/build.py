@@ -207,8 +207,7 @@ def _unchanged(work: _Work) -> Outcome | None:
         return None
     path = work.folder(found.name)
     folder = reports.folder_of(path)
-    report = reports.read(folder)
-    if report is None:
+    if (report := reports.read(folder)) is None:
         return None
     return Outcome(path=path, report=replace(report, up_to_date=True), folder=folder)
 

@@ -46,8 +46,7 @@ class Cache:
 
     def load(self, kind: Kind, key: str, read: Callable[[Entry], T]) -> T | None:
         """What `read` makes of the entry under a key; None where there is none that it can read."""
-        entry = None if self.store is None else self.store.get(kind, key)
-        if self.store is None or entry is None:
+        if self.store is None or (entry := self.store.get(kind, key)) is None:
             return None
         try:
             return read(entry)

@@ -188,11 +188,9 @@ class Record:
     @classmethod
     def fresh(cls, cache: Cache, key: str | None) -> Self | None:
         """The record under a key if nothing has changed since, else None; reads only what it names."""
-        if key is None:
+        if key is None or (record := cls.read(cache, key)) is None:
             return None
-        record = cls.read(cache, key)
-        snapshot = record.snapshot.renewed() if record else None
-        if record is None or snapshot is None:
+        if (snapshot := record.snapshot.renewed()) is None:
             return None
         if snapshot != record.snapshot:
             record = replace(record, snapshot=snapshot)

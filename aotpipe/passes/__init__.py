@@ -98,16 +98,9 @@ def _finish(
                 module.recompile()
     entry = runtime_asserts.raise_up(entry, ranges.always)
     if_conversion.convert(entry.graph, cheap)
-    return _without_unused_weights(entry)
-
-
-def _without_unused_weights(entry: LegalEntry) -> LegalEntry:
-    nodes = entry.graph.graph.find_nodes(op="placeholder")
-    kept = []
-    for key, node in zip(entry.weights, nodes, strict=False):
-        if node.users:
-            kept.append(key)
-        else:
+    weights = dict(zip(entry.weights, hops.placeholders(entry.graph), strict=False))
+    for node in weights.values():
+        if not node.users:
             entry.graph.graph.erase_node(node)
     entry.graph.recompile()
-    return replace(entry, weights=tuple(kept))
+    return replace(entry, weights=tuple(key for key, node in weights.items() if node.users))

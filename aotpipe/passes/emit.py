@@ -44,10 +44,8 @@ class Emitter:
         """What an op gives for the fake values of its arguments, each of them changed first."""
         assert callable(node.target)
         shapes = self._mode.shape_env
-        with ExitStack() as stack:
-            stack.enter_context(self._mode)
-            # As torch.export does: without, `aten.complex` takes a product of sizes for the example's number.
-            stack.enter_context(enable_python_dispatcher())
+        # The dispatcher, as in torch.export: without, `aten.complex` takes a product of sizes for a number.
+        with self._mode, enable_python_dispatcher(), ExitStack() as stack:
             if shapes is not None:
                 stack.enter_context(shapes.ignore_fresh_unbacked_symbols())
                 stack.enter_context(shapes.suppress_guards())

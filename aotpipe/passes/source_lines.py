@@ -30,10 +30,8 @@ def nearest_line(node: torch.fx.Node) -> SourceLine | None:
     seen = {node}
     level = [node]
     while level:
-        for each in level:
-            found = source_line(each)
-            if found:
-                return found
+        if found := next(filter(None, map(source_line, level)), None):
+            return found
         level = [used for each in level for used in each.all_input_nodes if used not in seen]
         seen.update(level)
     return None

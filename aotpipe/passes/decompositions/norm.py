@@ -48,12 +48,8 @@ def batch_norm_no_training(
     eps: float,
 ) -> Triple:
     mean, var = widened(running_mean, running_var)
-    scale = torch.rsqrt(var + eps)
-    if weight is not None:
-        scale = scale * weight.to(scale.dtype)
-    shift = -mean * scale
-    if bias is not None:
-        shift = shift + bias.to(scale.dtype)
+    scale = _affine(torch.rsqrt(var + eps), weight, None)
+    shift = _affine(-mean * scale, None, bias)
     values = _affine(tensor.to(scale.dtype), _per_channel(scale, tensor), _per_channel(shift, tensor))
     nothing = tensor.new_empty(0)
     return values.to(tensor.dtype), nothing, nothing

@@ -95,10 +95,8 @@ def of_condition(condition: Any, truth: bool, sides: Of, space: Space) -> Facts:
     name = ops.name_of(condition)
     if name in OPPOSITE:
         return _of_comparison(condition, name if truth else OPPOSITE[name], truth, sides)
-    if name in _NOT:
-        return of_condition(condition.args[0], not truth, sides, space)
-    if name in _SAME:
-        return of_condition(condition.args[0], truth, sides, space)
+    if name in _NOT | _SAME:
+        return of_condition(condition.args[0], truth != (name in _NOT), sides, space)
     if name in (_AND if truth else _OR):
         left, right = (of_condition(side, truth, sides, space) for side in condition.args)
         return {
