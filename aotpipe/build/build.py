@@ -145,8 +145,7 @@ def run(request: Request, settings: Settings, on_event: Listener | None = None) 
         AotpipeError: Where the build did not come as far as its targets.
     """
     work = _Work(request, settings, Cache.open(Recorder(on_event), enabled=settings.cache))
-    unchanged = _unchanged(work)
-    if unchanged is not None:
+    if (unchanged := _unchanged(work)) is not None:
         return unchanged
     request.require_installed()
     try:
@@ -175,11 +174,9 @@ class _Work:
 
     @property
     def out(self) -> Path | None:
-        """The bundle's folder, where one was named."""
         return None if self.settings.out is None else Path(self.settings.out).absolute()
 
     def folder(self, name: str) -> Path:
-        """Where a bundle of that name goes."""
         return self.out or (DEFAULT_FOLDER / name).absolute()
 
     def key(self, name: str) -> str | None:

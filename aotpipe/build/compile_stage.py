@@ -161,8 +161,7 @@ class Compiling:
         more: dict[str, Any] = {"beside": beside} if beside else {}
         with self.cache.recorder.stage("compile", "+".join(map(str, (target, *beside)))) as running:
             key = tool.digest(lowered, target, flags, fallback, **more)
-            found = self.cache.load("compiled", key, read)
-            if found is not None:
+            if (found := self.cache.load("compiled", key, read)) is not None:
                 running.cached, running.size_bytes = True, len(found.payload)
                 return found
             more["memory_limit_bytes"] = self.settings.memory_limit_bytes

@@ -69,8 +69,7 @@ class RecordedReads:
         files = {path for path in map(os.path.realpath, opened) if self._counts(path)}
         files |= user_modules()
         files -= {os.path.realpath(path) for path in self.written}
-        found = stamps({*files, *_package_records(extra_packages)}, since_ns=self.since_ns)
-        if found is None:
+        if (found := stamps({*files, *_package_records(extra_packages)}, since_ns=self.since_ns)) is None:
             return None
         return Snapshot(
             files=found,

@@ -83,8 +83,7 @@ class _Judge:
                 careful = self.compiling.compile(module, target, fallback)
             except CompileError:
                 continue
-            second = self.validate(careful)
-            if isinstance(second, Validated):
+            if isinstance(second := self.validate(careful), Validated):
                 note = f"compiled {fallback.name}: with the faster flags {first.message}"
                 return replace(second, notes=(note, *second.notes))
         return first

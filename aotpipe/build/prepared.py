@@ -88,8 +88,7 @@ def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Se
     """
     cache = compiling.cache
     cache.recorder.planned(dict.fromkeys(FRONT_STAGES, 1))
-    ready = _from_store(request, cache, folder)
-    if ready is not None:
+    if (ready := _from_store(request, cache, folder)) is not None:
         compiling.start(ready.prepared.lowered)
         return ready
     chain, key = Chain(request, cache.recorder), request.key
@@ -112,11 +111,9 @@ def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Se
 
 def _from_store(request: Request, cache: Cache, folder: Path) -> Ready | None:
     """The prepared model of an unchanged request; imports no torch."""
-    record = Record.fresh(cache, request.key)
-    if record is None:
+    if (record := Record.fresh(cache, request.key)) is None:
         return None
-    found = cache.load("prepared", record.prepared, lambda entry: read(entry, folder))
-    if found is None:
+    if (found := cache.load("prepared", record.prepared, lambda entry: read(entry, folder))) is None:
         return None
     for stage in FRONT_STAGES:
         with cache.recorder.stage(stage) as running:

@@ -97,8 +97,7 @@ class Snapshot:
             return None
         files: dict[str, FileStamp] = {}
         for path, stamp in self.files.items():
-            fresh = stamp.renewed(Path(path))
-            if fresh is None:
+            if (fresh := stamp.renewed(Path(path))) is None:
                 return None
             files[path] = fresh
         return replace(self, files=files)

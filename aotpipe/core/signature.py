@@ -141,8 +141,7 @@ class Symbol(Text):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read what `str` wrote: `Symbol.parse(str(symbol)) == symbol`."""
-        found = re.fullmatch(r"(\w+)=(\d+)\.\.(\d*)", text)
-        if not found:
+        if not (found := re.fullmatch(r"(\w+)=(\d+)\.\.(\d*)", text)):
             raise ValueError(f"not a symbol such as `batch=1..64`: {text!r}")
         name, low, high = found.groups()
         return cls(name, int(low), int(high) if high else None)

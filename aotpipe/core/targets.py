@@ -115,8 +115,7 @@ def expand(names: Iterable[str]) -> tuple[Target, ...]:
             if not any(char in pattern for char in "*?["):
                 found[Target.parse(pattern)] = None
                 continue
-            matches = fnmatch.filter(table(), pattern)
-            if not matches:
+            if not (matches := fnmatch.filter(table(), pattern)):
                 raise UnknownTarget(f"no target matches {name!r}", hint=_nearest(name))
             found.update((Target.parse(match), None) for match in matches)
     return tuple(found)

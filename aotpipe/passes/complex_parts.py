@@ -55,9 +55,8 @@ class _Split:
             if node.op != "call_function":
                 continue
             self.emit = Emitter(self.module, node)
-            if _is_complex(node):
-                found = _RULES[node.target](self, node) if node.target in _RULES else None
-                if found is not None:
+            if _is_complex(node) and node.target in _RULES:
+                if (found := _RULES[node.target](self, node)) is not None:
                     self.parts[node] = found
             elif node.target is _ATEN.view_as_real.default:
                 _read_pair(self, node)
@@ -70,12 +69,10 @@ class _Split:
         self.module.recompile()
 
     def replace(self, node: Node, new: Node) -> None:
-        """Replace a node by another one for all its users."""
         node.replace_all_uses_with(new, propagate_meta=False)
         self.module.graph.erase_node(node)
 
     def of(self, value: Any) -> Parts:
-        """The parts of an operand."""
         if isinstance(value, complex):
             return Parts(value.real, value.imag)
         if not _is_complex(value):

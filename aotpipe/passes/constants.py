@@ -61,8 +61,7 @@ def lift(program: ExportedProgram) -> ExportedProgram:
 
 def _tensor_constants(body: GraphModule) -> Iterator[tuple[Node, torch.Tensor]]:
     for node in body.graph.find_nodes(op="get_attr"):
-        value = operator.attrgetter(str(node.target))(body)
-        if isinstance(value, torch.Tensor):
+        if isinstance(value := operator.attrgetter(str(node.target))(body), torch.Tensor):
             yield node, value
 
 

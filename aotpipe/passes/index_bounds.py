@@ -97,8 +97,7 @@ GUARDED: Final[Mapping[Any, Literal["rows", "elements", "dim", "dims", "trusted 
 
 def accesses(node: Node) -> list[Access]:
     """The indices of a node's op; none for an op that takes no positions from a tensor."""
-    counted = GUARDED.get(node.target)
-    if counted is None:
+    if (counted := GUARDED.get(node.target)) is None:
         return []
     table: Any
     second: Any

@@ -117,8 +117,7 @@ def lower(exported: Exported, policy: Precision) -> Exported:
 
 
 def _require_ops(policy: Precision) -> None:
-    unknown = policy.unknown(lambda name: hasattr(_ATEN, name))
-    if unknown:
+    if unknown := policy.unknown(lambda name: hasattr(_ATEN, name)):
         groups = [*ISLANDS, *PRODUCTS]
         near = difflib.get_close_matches(unknown[0], groups, n=1) or groups
         raise SpecInvalid(
@@ -264,8 +263,7 @@ class _Graph:
             self._cast_operands(node, self._casting.up)
             return
         for before, after in self._casting.trials(name, dtypes, mutable=is_mutable(node.target)):
-            value = self._tried(node, before)
-            if value is not None:
+            if (value := self._tried(node, before)) is not None:
                 self._cast_operands(node, before)
                 node.meta["val"] = value
                 if not any(isinstance(arg, torch.dtype) for arg in (*node.args, *node.kwargs.values())):

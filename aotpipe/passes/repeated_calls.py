@@ -97,8 +97,7 @@ def decompose(program: ExportedProgram, table: Table) -> ExportedProgram | None:
     Raises:
         Exception: What torch raises on one of the calls, or on one that is not met at all.
     """
-    found = _ops(program)
-    if found is None:
+    if (found := _ops(program)) is None:
         return None
     known: dict[Kind, _Piece] = {}
     for _ in range(_ROUNDS):
@@ -111,8 +110,7 @@ def decompose(program: ExportedProgram, table: Table) -> ExportedProgram | None:
         repeated = len(found) - len(known) - len(new)
         if repeated < max(_FEWEST_REPEATS, _FEWEST_REPEATED * len(found)):
             return None
-        pieces = _decomposed(new, fake_mode(program.graph_module), table)
-        if pieces is None:
+        if (pieces := _decomposed(new, fake_mode(program.graph_module), table)) is None:
             return None
         known.update(pieces)
     return None

@@ -85,8 +85,7 @@ def _broken_nodes(module: GraphModule) -> Broken:
             yield f"a node {node.op} {node.name}", node
         if node.op in ("placeholder", "call_function") and "val" not in node.meta:
             yield f"{node.name} has no fake value", node
-        schema = ops.schema(node)
-        if schema is not None:
+        if (schema := ops.schema(node)) is not None:
             if schema.is_mutable:
                 yield f"{node.target} writes to its operands", node
             if not schema.returns and node not in returned:

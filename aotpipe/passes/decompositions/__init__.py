@@ -39,8 +39,7 @@ def of_libraries(entries: Mapping[str, Callable[..., Any]]) -> dict[Any, Callabl
     for name, decomposition in entries.items():
         namespace, _, op = name.partition("::")
         op, _, overload = op.partition(".")
-        packet = getattr(getattr(torch.ops, namespace), op, None)
-        if packet is not None:
+        if (packet := getattr(getattr(torch.ops, namespace), op, None)) is not None:
             found[getattr(packet, overload or "default")] = decomposition
     return found
 

@@ -34,9 +34,7 @@ def scaled_sum(bias: Tensor, product: Tensor, beta: Number, alpha: Number) -> Te
 
 
 def _as(number: Number, dtype: torch.dtype) -> Number:
-    if dtype.is_complex or dtype.is_floating_point:
-        return number
-    return int(number.real)
+    return number if dtype.is_complex or dtype.is_floating_point else int(number.real)
 
 
 def addbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:

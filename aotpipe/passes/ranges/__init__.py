@@ -303,6 +303,4 @@ def _of_spec(node: Node, spec: TensorSpec) -> Interval:
 
 
 def _number(end: Any) -> int | None:
-    if end is None or not math.isfinite(float(end)):
-        return None
-    return int(end)
+    return None if end is None or not math.isfinite(float(end)) else int(end)
