@@ -72,14 +72,10 @@ def ruleset(module: ModuleKey, dialect: Dialect) -> Ruleset:
 def legalization(rules: Ruleset = "torch") -> LegalizationRules:
     """What `passes.legalize` does for programs of a dialect on a class of devices."""
     match rules:
-        case "torch":
+        case "torch" | "torch-gpu":
             from aotpipe.backends.iree import legalization as iree_legalization
 
-            return iree_legalization.CPU
-        case "torch-gpu":
-            from aotpipe.backends.iree import legalization as iree_legalization
-
-            return iree_legalization.GPU
+            return iree_legalization.CPU if rules == "torch" else iree_legalization.GPU
         case "stablehlo":
             from aotpipe.backends.xla import legalization as xla_legalization
 

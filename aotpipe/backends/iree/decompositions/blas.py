@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from aotpipe.backends.iree.decompositions.integers import in_int32
 from aotpipe.passes.decompositions.blas import Number, scaled_sum
 from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, static
 
@@ -27,8 +28,7 @@ def matmul(left: torch.Tensor, right: torch.Tensor) -> Any:
         shape = (*left.shape[:-1], right.shape[-1])
         return torch.zeros(shape, dtype=left.dtype, device=left.device)
     if left.dtype in (torch.bool, torch.uint8):
-        op = torch.mm if left.dim() == 2 else torch.bmm
-        return op(left.to(torch.int32), right.to(torch.int32)).to(left.dtype)
+        return in_int32(torch.mm if left.dim() == 2 else torch.bmm, left, right)
     return NotImplemented
 
 
@@ -123,12 +123,8 @@ def _scaled(values: Parts, count: int, normalization: int) -> Parts:
     return values if factor == 1 else [part * factor for part in values]
 
 
-def _sizes(tensor: torch.Tensor, dims: Sequence[int]) -> list[int]:
-    return [tensor.shape[dim] for dim in dims]
-
-
 def c2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
-    sizes = _sizes(tensor, dim)
+    sizes = [tensor.shape[axis] for axis in dim]
     if not dim or not _takes(sizes) or tensor.dtype != torch.complex64:
         return NotImplemented
     values = _along([tensor.real, tensor.imag], dim, -1 if forward else 1)
@@ -136,7 +132,7 @@ def c2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, forward: b
 
 
 def r2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
-    sizes = _sizes(tensor, dim)
+    sizes = [tensor.shape[axis] for axis in dim]
     if not dim or not _takes(sizes) or tensor.dtype != torch.float32:
         return NotImplemented
     values = _along([tensor], dim[-1:], -1)
@@ -148,7 +144,7 @@ def r2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, onesided: 
 
 
 def c2r(tensor: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
-    sizes = [*_sizes(tensor, dim[:-1]), last_dim_size]
+    sizes = [*(tensor.shape[axis] for axis in dim[:-1]), last_dim_size]
     if not dim or not _takes(sizes) or tensor.dtype != torch.complex64:
         return NotImplemented
     half = [part.movedim(dim[-1], -1) for part in _along([tensor.real, tensor.imag], dim[:-1], 1)]

@@ -7,11 +7,13 @@ its constants no uint8. Masks among indices are replaced before (`passes.decompo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, is_one, static
+from aotpipe.backends.iree.decompositions.integers import in_int32
+from aotpipe.passes.decompositions.entries import Table, empty, is_one, static
 
 aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
@@ -49,19 +51,16 @@ def take(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return flat.index_select(0, wrapped).reshape(index.shape)
 
 
-def _written(op: Callable[..., torch.Tensor]) -> Decomposition:
+def _written(
+    op: Callable[..., torch.Tensor], tensor: torch.Tensor, dim: int, index: torch.Tensor, source: Any
+) -> Any:
     """A scatter of a tensor with at least one dim, along one counted from the front."""
-
-    def decompose(tensor: torch.Tensor, dim: int, index: torch.Tensor, source: Any) -> Any:
-        if not tensor.dim():
-            lone = source.reshape(1) if isinstance(source, torch.Tensor) and not source.dim() else source
-            return op(tensor.reshape(1), 0, index.reshape(-1), lone).reshape(())
-        if not index.dim():
-            lone = source.reshape(1) if isinstance(source, torch.Tensor) else source
-            return op(tensor, dim % tensor.dim(), index.reshape(1), lone)
+    if tensor.dim() and index.dim():
         return op(tensor, dim + tensor.dim(), index, source) if dim < 0 else NotImplemented
-
-    return decompose
+    lone = source.reshape(1) if isinstance(source, torch.Tensor) and not source.dim() else source
+    if not tensor.dim():
+        return op(tensor.reshape(1), 0, index.reshape(-1), lone).reshape(())
+    return op(tensor, dim % tensor.dim(), index.reshape(1), lone)
 
 
 def gather(tensor: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Any:
@@ -101,17 +100,15 @@ def scatter_add(tensor: torch.Tensor, dim: int, index: torch.Tensor, source: tor
     if tensor.dtype == torch.bool:
         # One bit holds no sum.
         return tensor.to(torch.int32).scatter_add(dim, index, source.to(torch.int32)) != 0
-    return _written(aten.scatter_add.default)(tensor, dim, index, source)
+    return _written(aten.scatter_add.default, tensor, dim, index, source)
 
 
 def full(size: Sequence[int], fill_value: float, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
     if isinstance(fill_value, torch.SymBool):
         return NotImplemented
-    if dtype == torch.bool and isinstance(fill_value, torch.SymInt | torch.SymFloat):
-        return torch.full(list(size), fill_value != 0, dtype=dtype, device=options.get("device"))
     if dtype == torch.bool and not isinstance(fill_value, bool):
         # The compiler keeps the last bit of the number.
-        return torch.full(list(size), bool(fill_value), dtype=dtype, device=options.get("device"))
+        return torch.full(list(size), fill_value != 0, dtype=dtype, device=options.get("device"))
     if dtype != torch.uint8:
         return NotImplemented
     whole = int(fill_value)
@@ -163,8 +160,7 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
     if all(not static(amount) or amount >= 0 for amount in pad):
         if tensor.dtype in (torch.bool, torch.uint8, torch.int8):
             whole = int(bool(value)) if tensor.dtype == torch.bool else int(value)
-            grown = torch.constant_pad_nd(tensor.to(torch.int32), list(pad), whole)
-            return grown.to(tensor.dtype)
+            return in_int32(torch.constant_pad_nd, tensor, pad=list(pad), value=whole)
         if value and not tensor.is_floating_point() and not tensor.is_complex():
             # The compiler loses track of the buffer that it fills with an integer before it copies into it.
             return torch.constant_pad_nd(tensor - int(value), list(pad), 0) + int(value)
@@ -185,8 +181,8 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
 DECOMPOSITIONS: Table = {
     aten.take.default: take,
     aten.index_put.default: index_put,
-    aten.scatter.src: _written(aten.scatter.src),
-    aten.scatter.value: _written(aten.scatter.value),
+    aten.scatter.src: partial(_written, aten.scatter.src),
+    aten.scatter.value: partial(_written, aten.scatter.value),
     aten.scatter_add.default: scatter_add,
     aten.gather.default: gather,
     aten.index_select.default: index_select,

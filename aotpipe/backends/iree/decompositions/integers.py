@@ -7,11 +7,12 @@ eager promotes them to. They come before those of the other groups, and leave ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table, Value, promoted
+from aotpipe.passes.decompositions.entries import Table, Value, promoted
 from aotpipe.passes.decompositions.pointwise import of_tensors
 
 aten = torch.ops.aten
@@ -21,26 +22,26 @@ _BITWISE: Final = ("and", "or", "xor")
 _SHIFTS: Final = ("left_shift", "right_shift")
 
 
-def _byte_shift(op: Callable[..., torch.Tensor]) -> Decomposition:
-    def decompose(left: torch.Tensor, right: Value) -> Any:
-        one, two = promoted(left, right)
-        if one.dtype != torch.uint8:
-            return NotImplemented
-        return (op(one.to(torch.int32), two.to(torch.int32)) & 255).to(torch.uint8)
-
-    return decompose
+def in_int32(op: Callable[..., torch.Tensor], *operands: Value, **options: Any) -> torch.Tensor:
+    """What an op gives of small integers or bools of one dtype, computed as signed words."""
+    dtype = next(each.dtype for each in operands if isinstance(each, torch.Tensor))
+    wider = (each.to(torch.int32) if isinstance(each, torch.Tensor) else each for each in operands)
+    return op(*wider, **options).to(dtype)
 
 
-def _promoted(op: Callable[..., torch.Tensor]) -> Decomposition:
+def _byte_shift(op: Callable[..., torch.Tensor], left: torch.Tensor, right: Value) -> Any:
+    one, two = promoted(left, right)
+    if one.dtype != torch.uint8:
+        return NotImplemented
+    return (op(one.to(torch.int32), two.to(torch.int32)) & 255).to(torch.uint8)
 
-    def decompose(left: Value, right: Value, **options: Any) -> Any:
-        dtype = torch.result_type(left, right)
-        if not _differ((left, right), dtype):
-            return NotImplemented
-        operands = (each.to(dtype) if isinstance(each, torch.Tensor) else each for each in (left, right))
-        return op(*operands, **options)
 
-    return decompose
+def _promoted(op: Callable[..., torch.Tensor], left: Value, right: Value, **options: Any) -> Any:
+    dtype = torch.result_type(left, right)
+    if not _differ((left, right), dtype):
+        return NotImplemented
+    operands = (each.to(dtype) if isinstance(each, torch.Tensor) else each for each in (left, right))
+    return op(*operands, **options)
 
 
 def _differ(operands: Sequence[Value], dtype: torch.dtype) -> bool:
@@ -49,7 +50,7 @@ def _differ(operands: Sequence[Value], dtype: torch.dtype) -> bool:
 
 
 def where(condition: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Any:
-    return _promoted(lambda one, two: torch.where(condition, one, two))(left, right)
+    return _promoted(lambda one, two: torch.where(condition, one, two), left, right)
 
 
 def cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
@@ -82,11 +83,11 @@ DECOMPOSITIONS: Table = {
         for name in names
         for overload in overloads
     },
-    aten.bitwise_left_shift.Tensor: _byte_shift(torch.bitwise_left_shift),
-    aten.bitwise_right_shift.Tensor: _byte_shift(torch.bitwise_right_shift),
+    aten.bitwise_left_shift.Tensor: partial(_byte_shift, torch.bitwise_left_shift),
+    aten.bitwise_right_shift.Tensor: partial(_byte_shift, torch.bitwise_right_shift),
 }
 OF_BYTES: Table = {
-    **{op: _promoted(op) for op in _BINARY},
+    **{op: partial(_promoted, op) for op in _BINARY},
     aten.where.self: where,
     aten.cat.default: cat,
     aten.reciprocal.default: reciprocal,

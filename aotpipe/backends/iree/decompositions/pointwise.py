@@ -17,17 +17,8 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from aotpipe.backends.iree.decompositions.integers import COMPARISONS
-from aotpipe.passes.decompositions.entries import (
-    HALF,
-    Decomposition,
-    Number,
-    Table,
-    Value,
-    floating,
-    promoted,
-    widened,
-)
+from aotpipe.backends.iree.decompositions.integers import COMPARISONS, in_int32
+from aotpipe.passes.decompositions.entries import HALF, Number, Table, Value, floating, promoted, widened
 from aotpipe.passes.decompositions.pointwise import conjugate
 
 aten = torch.ops.aten
@@ -37,38 +28,32 @@ def is_nan(tensor: torch.Tensor) -> torch.Tensor:
     return tensor != tensor
 
 
-def _compared(op: Callable[..., torch.Tensor]) -> Decomposition:
+def _compared(op: Callable[..., torch.Tensor], tensor: torch.Tensor, number: Number) -> Any:
     """A comparison with a number of the tensor's own kind.
 
     Of a constant tensor and a number of the other kind the compiler folds the bits of one as the other's; of
     bytes and an integer it compares signed bytes.
     """
-
-    def decompose(tensor: torch.Tensor, number: Number) -> Any:
-        if tensor.is_floating_point():
-            whole = isinstance(number, int)
-            return op(tensor, float(number)) if whole else NotImplemented
-        if isinstance(number, float) and not tensor.is_complex():
-            return op(tensor.to(torch.get_default_dtype()), number)
-        if tensor.is_complex() or (
-            tensor.dtype == torch.bool and isinstance(number, int) and number in (0, 1)
-        ):
-            return NotImplemented
-        if tensor.dtype == torch.bool:
-            return op(tensor.to(torch.int64), number)
-        # Eager compares as many bits of the number as the tensor's dtype has, and the compiler all of them.
-        info = torch.iinfo(tensor.dtype)
-        if isinstance(number, int):
-            held = (number - info.min) % 2**info.bits + info.min
-            if tensor.dtype == torch.uint8:
-                return op(tensor.to(torch.int32), held)
-            return NotImplemented if held == number else op(tensor, held)
-        if info.bits >= 32:
-            return NotImplemented  # a size has no more bits
-        size = torch.full((), number, dtype=torch.int64).to(tensor.dtype)
-        return op(tensor.to(torch.int32), size.to(torch.int32))
-
-    return decompose
+    if tensor.is_floating_point():
+        whole = isinstance(number, int)
+        return op(tensor, float(number)) if whole else NotImplemented
+    if isinstance(number, float) and not tensor.is_complex():
+        return op(tensor.to(torch.get_default_dtype()), number)
+    if tensor.is_complex() or (tensor.dtype == torch.bool and isinstance(number, int) and number in (0, 1)):
+        return NotImplemented
+    if tensor.dtype == torch.bool:
+        return op(tensor.to(torch.int64), number)
+    # Eager compares as many bits of the number as the tensor's dtype has, and the compiler all of them.
+    info = torch.iinfo(tensor.dtype)
+    if isinstance(number, int):
+        held = (number - info.min) % 2**info.bits + info.min
+        if tensor.dtype == torch.uint8:
+            return op(tensor.to(torch.int32), held)
+        return NotImplemented if held == number else op(tensor, held)
+    if info.bits >= 32:
+        return NotImplemented  # a size has no more bits
+    size = torch.full((), number, dtype=torch.int64).to(tensor.dtype)
+    return op(tensor.to(torch.int32), size.to(torch.int32))
 
 
 def _extremum(is_beyond: Callable[..., torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> Any:
@@ -104,12 +89,8 @@ def clamp(tensor: torch.Tensor, min: Number | None = None, max: Number | None = 
 def clamp_tensor(
     tensor: torch.Tensor, min: torch.Tensor | None = None, max: torch.Tensor | None = None
 ) -> torch.Tensor:
-    held = tensor
-    if min is not None:
-        held = torch.maximum(*promoted(held, min))
-    if max is not None:
-        held = torch.minimum(*promoted(held, max))
-    return held
+    held = tensor if min is None else torch.maximum(*promoted(tensor, min))
+    return held if max is None else torch.minimum(*promoted(held, max))
 
 
 def isfinite(tensor: torch.Tensor) -> torch.Tensor:
@@ -120,12 +101,9 @@ def isfinite(tensor: torch.Tensor) -> torch.Tensor:
 def multiply(left: Value, right: Value) -> Any:
     if isinstance(left, torch.Tensor) == isinstance(right, torch.Tensor):
         return NotImplemented
-    dtype = torch.result_type(left, right)
-    if dtype not in (torch.int8, torch.uint8):
-        return NotImplemented
     # The compiler dies on a product of bytes and a number.
-    wider = (value.to(torch.int32) if isinstance(value, torch.Tensor) else value for value in (left, right))
-    return torch.mul(*wider).to(dtype)
+    are_bytes = torch.result_type(left, right) in (torch.int8, torch.uint8)
+    return in_int32(torch.mul, left, right) if are_bytes else NotImplemented
 
 
 def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = None) -> Any:
@@ -137,7 +115,7 @@ def div_mode(left: torch.Tensor, right: Value, *, rounding_mode: str | None = No
         # The compiler takes bytes for signed, and dies on a floor of signed ones. Of bytes none is negative:
         # rounding down is rounding to zero.
         rounding_mode = rounding_mode if dtype.is_signed else "trunc"
-        return torch.div(one.to(torch.int32), two.to(torch.int32), rounding_mode=rounding_mode).to(dtype)
+        return in_int32(torch.div, one, two, rounding_mode=rounding_mode)
     if not dtype.is_floating_point:
         if dtype == torch.int64 and rounding_mode == "floor" and not isinstance(right, torch.Tensor):
             # Of places in a tensor, mostly, whose range is to be known: see `divisions`.
@@ -175,7 +153,7 @@ def fmod(left: torch.Tensor, right: Value) -> Any:
     one, two = promoted(left, right)
     dtype = one.dtype
     if dtype in (torch.uint8, torch.bool):
-        return torch.fmod(one.to(torch.int32), two.to(torch.int32)).to(dtype)
+        return in_int32(torch.fmod, one, two)
     if not dtype.is_floating_point:
         return one - torch.div(one, two, rounding_mode="trunc") * two
     one, two = widened(one, two)
@@ -187,7 +165,7 @@ def fmod(left: torch.Tensor, right: Value) -> Any:
 def remainder(left: Value, right: Value) -> Any:
     one, two = promoted(left, right)
     if one.dtype in (torch.uint8, torch.int8, torch.bool):
-        return torch.remainder(one.to(torch.int32), two.to(torch.int32)).to(one.dtype)
+        return in_int32(torch.remainder, one, two)
     if one.dtype in HALF:
         return torch.remainder(one.float(), two.float()).to(one.dtype)
     # Of a constant tensor and a number the compiler folds C's remainder, which has the dividend's sign.
@@ -372,7 +350,7 @@ def exponential(tensor: torch.Tensor) -> Any:
 
 
 DECOMPOSITIONS: Table = {
-    **{getattr(aten, name).Scalar: _compared(getattr(torch, name)) for name in COMPARISONS},
+    **{getattr(aten, name).Scalar: partial(_compared, getattr(torch, name)) for name in COMPARISONS},
     aten.maximum.default: partial(_extremum, operator.gt),
     aten.minimum.default: partial(_extremum, operator.lt),
     aten.fmax.default: partial(_number_extremum, operator.ge),

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from aotpipe.backends.iree.decompositions.integers import in_int32
 from aotpipe.passes.decompositions.entries import (
     HALF,
     Table,
@@ -96,8 +97,7 @@ def _extremum(tensor: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, la
         # Only dims that are not empty can be reduced: the result is empty too.
         return tensor.new_empty(_shape(tensor, dims, keepdim))
     if tensor.dtype in (torch.bool, torch.uint8):
-        op = torch.amax if largest else torch.amin
-        return op(tensor.to(torch.int32), dims, keepdim).to(tensor.dtype)
+        return in_int32(torch.amax if largest else torch.amin, tensor, dim=dims, keepdim=keepdim)
     return NotImplemented
 
 

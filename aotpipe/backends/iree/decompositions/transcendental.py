@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 from torch._decomp import decomposition_table
 
-from aotpipe.passes.decompositions.entries import HALF, Decomposition, Table, floating, wide
+from aotpipe.passes.decompositions.entries import Decomposition, Table, floating, wide
 from aotpipe.passes.decompositions.pointwise import sum_of_powers
 
 aten = torch.ops.aten
@@ -62,14 +62,12 @@ def polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor
     return total
 
 
-def single(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:
+def single(function: Callable[[torch.Tensor], torch.Tensor]) -> Decomposition:
     """The function for float32, half precision and whole numbers; others stay as they are."""
 
     def decompose(x: torch.Tensor) -> Any:
         x = floating(x)
-        if x.dtype in HALF:
-            return function(x.float()).to(x.dtype)
-        return function(x) if x.dtype == torch.float32 else NotImplemented
+        return function(x.float()).to(x.dtype) if wide(x.dtype) == torch.float32 else NotImplemented
 
     return decompose
 
