@@ -115,7 +115,10 @@ class Workplace:
         with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
             place = cls(Path(folder), limit_bytes)
             place.put(module)
-            _write_linker(place.folder)
+            # The package's linker, which is one program with several command lines, is to speak GNU.
+            linker, program = place.folder / LINKER, shlex.quote(str(binary().with_name("iree-lld")))
+            linker.write_text(f'#!/bin/sh\nexec {program} -flavor gnu "$@"\n')
+            linker.chmod(0o755)
             yield place
 
     def put(self, module: bytes) -> None:
@@ -192,15 +195,6 @@ def binary() -> Path:
     raise TargetError("the IREE compiler is not installed", hint="pip install 'aotpipe[build]'")
 
 
-def _write_linker(folder: Path) -> None:
-    """Make the package's linker speak GNU: it is one program with several command lines."""
-    linker = folder / LINKER
-    linker.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(str(binary().with_name("iree-lld")))} -flavor gnu "$@"\n'
-    )
-    linker.chmod(0o755)
-
-
 def _read_schedule(path: Path) -> Schedule | None:
     """What the compiler counted; None where a flag of the user's keeps it from counting."""
     try:
@@ -232,17 +226,13 @@ def diagnose(stderr: str) -> Diagnostic:
 
 
 def _op(text: str) -> str:
-    for pattern in _OP:
-        if found := pattern.search(text):
-            return found.groupdict().get("inner") or found["op"]
-    return ""
+    found = next(filter(None, (pattern.search(text) for pattern in _OP)), None)
+    return (found.groupdict().get("inner") or found["op"]) if found else ""
 
 
 def _where(text: str) -> SourceLine | None:
-    for found in _PLACE.finditer(text):
-        if not any(part in found["path"] for part in _FOREIGN):
-            return SourceLine(found["path"], int(found["line"]))
-    return None
+    own = (found for found in _PLACE.finditer(text) if not any(part in found["path"] for part in _FOREIGN))
+    return next((SourceLine(found["path"], int(found["line"])) for found in own), None)
 
 
 def _first_sentence(text: str, limit: int = 300) -> str:

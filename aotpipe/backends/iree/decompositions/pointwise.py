@@ -19,7 +19,7 @@ from torch._decomp import decomposition_table
 
 from aotpipe.backends.iree.decompositions.integers import COMPARISONS, in_int32
 from aotpipe.passes.decompositions.entries import HALF, Number, Table, Value, floating, promoted, widened
-from aotpipe.passes.decompositions.pointwise import conjugate
+from aotpipe.passes.decompositions.pointwise import conjugate, of_tensors
 
 aten = torch.ops.aten
 
@@ -149,8 +149,7 @@ def _floor_quotient(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.where(right == 0, left / right, down)
 
 
-def fmod(left: torch.Tensor, right: Value) -> Any:
-    one, two = promoted(left, right)
+def fmod(one: torch.Tensor, two: torch.Tensor) -> Any:
     dtype = one.dtype
     if dtype in (torch.uint8, torch.bool):
         return in_int32(torch.fmod, one, two)
@@ -186,8 +185,7 @@ def true_divide(left: Value, right: Value) -> Any:
     return NotImplemented if one is left and two is right else torch.true_divide(one, two)
 
 
-def gcd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    one, two = promoted(left, right)
+def gcd(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
     dtype = one.dtype
     one, two = one.to(torch.int64).abs(), two.to(torch.int64).abs()
     # Fibonacci numbers are the slowest: a pair of n bits takes at most 1.45 n steps.
@@ -197,8 +195,7 @@ def gcd(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return one.to(dtype)
 
 
-def lcm(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    one, two = promoted(left, right)
+def lcm(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
     common = torch.gcd(one, two)
     part = torch.div(one, torch.where(common == 0, 1, common), rounding_mode="trunc")
     return (part * two).abs()
@@ -225,8 +222,7 @@ def sgn(tensor: torch.Tensor) -> torch.Tensor:
     return torch.complex(tensor.real / whole, tensor.imag / whole)
 
 
-def hypot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    one, two = promoted(left, right)
+def hypot(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
     dtype = one.dtype
     one, two = (tensor.abs() for tensor in widened(one, two))
     high, low = torch.maximum(one, two), torch.minimum(one, two)
@@ -235,8 +231,7 @@ def hypot(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.where((one == math.inf) | (two == math.inf), math.inf, size).to(dtype)
 
 
-def nextafter(left: torch.Tensor, right: torch.Tensor) -> Any:
-    one, two = promoted(left, right)
+def nextafter(one: torch.Tensor, two: torch.Tensor) -> Any:
     if one.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     integer = torch.int32 if one.dtype == torch.float32 else torch.int64
@@ -261,7 +256,7 @@ def pow_scalar(base: torch.Tensor, exponent: Number) -> Any:
         # As eager has it, also for -inf, of which C's power would be inf.
         root = widened(values)[0]
         return (root.sqrt() if exponent > 0 else root.rsqrt()).to(dtype)
-    return pow_tensor(base, torch.full((), exponent, dtype=dtype, device=base.device))
+    return pow_tensor(values, torch.full((), exponent, dtype=dtype, device=base.device))
 
 
 def _integer_power(base: torch.Tensor, exponent: int) -> torch.Tensor:
@@ -277,14 +272,13 @@ def _integer_power(base: torch.Tensor, exponent: int) -> torch.Tensor:
     return (product if exponent >= 0 else 1 / product).to(dtype)
 
 
-def pow_tensor(base: Value, exponent: torch.Tensor) -> Any:
-    one, two = promoted(base, exponent)
-    dtype = one.dtype
+def pow_tensor(base: torch.Tensor, exponent: torch.Tensor) -> Any:
+    dtype = base.dtype
     if dtype.is_complex:
         return NotImplemented
     if not dtype.is_floating_point:
-        return _integer_powers(one, two).to(dtype)
-    return _power(*widened(one, two)).to(dtype)
+        return _integer_powers(base, exponent).to(dtype)
+    return _power(*widened(base, exponent)).to(dtype)
 
 
 def _integer_powers(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
@@ -363,22 +357,22 @@ DECOMPOSITIONS: Table = {
     aten.div.Tensor: true_divide,
     aten.div.Tensor_mode: div_mode,
     aten.div.Scalar_mode: div_mode,
-    aten.fmod.Tensor: fmod,
-    aten.fmod.Scalar: fmod,
+    aten.fmod.Tensor: of_tensors(fmod),
+    aten.fmod.Scalar: of_tensors(fmod),
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,
     aten.remainder.Scalar_Tensor: remainder,
-    aten.gcd.default: gcd,
-    aten.lcm.default: lcm,
+    aten.gcd.default: of_tensors(gcd),
+    aten.lcm.default: of_tensors(lcm),
     aten.signbit.default: signbit,
     aten.copysign.Tensor: copysign,
     aten.copysign.Scalar: copysign,
     aten.sgn.default: sgn,
-    aten.hypot.default: hypot,
-    aten.nextafter.default: nextafter,
+    aten.hypot.default: of_tensors(hypot),
+    aten.nextafter.default: of_tensors(nextafter),
     aten.pow.Tensor_Scalar: pow_scalar,
-    aten.pow.Tensor_Tensor: pow_tensor,
-    aten.pow.Scalar: pow_tensor,
+    aten.pow.Tensor_Tensor: of_tensors(pow_tensor),
+    aten.pow.Scalar: of_tensors(pow_tensor),
     aten._to_copy.default: to_copy,
     aten._conj_physical.default: conjugate,
     aten.conj_physical.default: conjugate,

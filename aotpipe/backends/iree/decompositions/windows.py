@@ -149,9 +149,6 @@ def max_pool_with_indices(
     return values, _moved(indices, fitted.shape[-rank:], x.shape[-rank:], added)
 
 
-_Slide = tuple[Sequence[int], Sequence[int], Sequence[int], list[int | None] | None]
-
-
 def _slide(
     sizes: Sequence[int],
     kernel: Sequence[int],
@@ -160,7 +157,7 @@ def _slide(
     dilation: Sequence[int] = (1,),
     *,
     ceil: bool = False,
-) -> _Slide:
+) -> tuple[Sequence[int], Sequence[int], Sequence[int], list[int | None] | None]:
     """How a window slides over each dim: stride, padding, dilation, and where its last place ends.
 
     An end is a position in the input, None to leave the dim as it is: where its padding is what the op pads

@@ -22,7 +22,7 @@ from torch import fx
 from aotpipe.backends.iree.lower.region_borders import to_builtin
 from aotpipe.passes import hops
 from aotpipe.passes.extract import dependencies
-from aotpipe.passes.ops import CAST
+from aotpipe.passes.ops import CAST, overloads
 
 _ATEN: Final = torch.ops.aten
 _SIZE: Final = _ATEN.sym_size.int
@@ -197,10 +197,8 @@ def _hosted(loop: fx.Node) -> frozenset[int]:
 
 def _may_cross(before: fx.Node, after: Any) -> bool:
     """Whether a carry is a 0-d tensor of one dtype on both ends of a trip."""
-    val = before.meta["val"]
-    if not isinstance(val, torch.Tensor) or number_dtype(val) is None or not isinstance(after, fx.Node):
-        return False
-    return isinstance(after.meta["val"], torch.Tensor) and number_dtype(after.meta["val"]) is val.dtype
+    are_scalars = isinstance(after, fx.Node) and _is_scalar(before) and _is_scalar(after)
+    return are_scalars and before.meta["val"].dtype is after.meta["val"].dtype
 
 
 def literal(value: int, dtype: torch.dtype) -> Value:
@@ -301,12 +299,9 @@ def _like(argument: Any) -> Any:
 
 _BITWISE: Final = {"and": arith.andi, "or": arith.ori, "xor": arith.xori}
 _WHOLE: Final[Mapping[Any, _Op]] = {
-    _ATEN.add.Tensor: _scaled(arith.addi),
-    _ATEN.add.Scalar: _scaled(arith.addi),
-    _ATEN.sub.Tensor: _scaled(arith.subi),
-    _ATEN.sub.Scalar: _scaled(arith.subi),
-    _ATEN.mul.Tensor: _of(arith.muli),
-    _ATEN.mul.Scalar: _of(arith.muli),
+    **dict.fromkeys(overloads("add.Tensor add.Scalar"), _scaled(arith.addi)),
+    **dict.fromkeys(overloads("sub.Tensor sub.Scalar"), _scaled(arith.subi)),
+    **dict.fromkeys(overloads("mul.Tensor mul.Scalar"), _of(arith.muli)),
     _ATEN.minimum.default: _of(arith.minsi),
     _ATEN.maximum.default: _of(arith.maxsi),
 }
@@ -335,8 +330,5 @@ _OPS: Final[Mapping[Any, _Op]] = {
         lambda node, position: node.meta["val"].dtype if position else torch.bool,
     ),
     _ATEN.full.default: _same(1),
-    _ATEN.scalar_tensor.default: _same(),
-    _ATEN.clone.default: _same(),
-    _ATEN.alias.default: _same(),
-    CAST: _same(),
+    **dict.fromkeys((*overloads("scalar_tensor clone alias"), CAST), _same()),
 }

@@ -126,16 +126,13 @@ class _Weights:
         """Emit the load of a weight as a torch value."""
         stored = builtin_type(torch_type)
         if key not in self._symbols:
-            self._declare(key, stored)
+            # An entry point's name has no dot.
+            self._symbols[key] = f"weight.{len(self._symbols)}"
+            named = f'#flow.parameter.named<"{PARAMETER_SCOPE}"::{ir.StringAttr.get(key)}> : {stored}'
+            initial = ir.Attribute.parse(named)
+            with ir.InsertionPoint.at_block_begin(self._body):
+                util.global_(self._symbols[key], stored, sym_visibility="private", initial_value=initial)
         return convert(util.global_load(stored, self._symbols[key]), torch_type)
-
-    def _declare(self, key: str, stored: ir.Type) -> None:
-        # An entry point's name has no dot.
-        self._symbols[key] = f"weight.{len(self._symbols)}"
-        named = f'#flow.parameter.named<"{PARAMETER_SCOPE}"::{ir.StringAttr.get(key)}> : {stored}'
-        initial = ir.Attribute.parse(named)
-        with ir.InsertionPoint.at_block_begin(self._body):
-            util.global_(self._symbols[key], stored, sym_visibility="private", initial_value=initial)
 
 
 class _NodeImporter(ControlFlowImporter):

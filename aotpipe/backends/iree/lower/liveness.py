@@ -57,18 +57,12 @@ def live_carries(
         The positions of the carries that are read after the loop, or that the condition or another such
         output depends on.
     """
-    inputs = {node: position for position, node in enumerate(hops.placeholders(body)) if position in carries}
-    live = set(used)
-    if test is not None:
-        read = needed_nodes(test, [0])
-        live |= {
-            position
-            for position, node in enumerate(hops.placeholders(test))
-            if position in carries and node in read
-        }
-    while True:
-        read = needed_nodes(body, live)
-        found = {position for node, position in inputs.items() if node in read}
-        if found <= live:
-            return {position for position in live if position in carries}
+
+    def read(module: fx.GraphModule, outputs: Collection[int]) -> set[int]:
+        inputs, needed = hops.placeholders(module), needed_nodes(module, outputs)
+        return {position for position in carries if inputs[position] in needed}
+
+    live = {*used, *(read(test, [0]) if test is not None else ())}
+    while not (found := read(body, live)) <= live:
         live |= found
+    return live.intersection(carries)

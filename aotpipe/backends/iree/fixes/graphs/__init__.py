@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
+
+from aotpipe.passes.emit import Emitter, rewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,16 @@ class GraphRewrite:
 
     rewrite: Callable[[Sequence[GraphModule]], None] = lambda _graphs: None
     own_buffers: Callable[[Node], tuple[Node, ...]] = lambda _node: ()
+
+
+def each_node(targets: Collection[Any], write: Callable[[Emitter, Node], Node | None]) -> GraphRewrite:
+    """The rewrite of each node of some ops by the one that `write` gives for it, if it gives one."""
+
+    def rewrite_all(graphs: Sequence[GraphModule]) -> None:
+        for module in modules(graphs):
+            rewrite(module, [node for node in module.graph.nodes if node.target in targets], write)
+
+    return GraphRewrite(rewrite_all)
 
 
 def equal_nodes(graph: Graph) -> dict[Node, Node]:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
-from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
+from aotpipe.backends.iree.fixes.graphs import each_node
 from aotpipe.core.fixes import Fix
 from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import is_one, static
-from aotpipe.passes.emit import Emitter, rewrite
+from aotpipe.passes.emit import Emitter
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 _UPDATES: Final = (_ATEN.index_put.default, ops.UNSAFE_INDEX_PUT)
 
 
-def expand_values(graphs: Sequence[GraphModule]) -> None:
-    """Expand the values of updates at a number of places that varies to the shape of what they replace."""
-    for module in modules(graphs):
-        nodes = [node for node in module.graph.nodes if node.target in _UPDATES]
-        rewrite(module, nodes, _expanded)
-
-
 def _expanded(emit: Emitter, node: Node) -> Node | None:
+    """Expand the values of an update at a number of places that varies to the shape of what they replace."""
     tensor, indices, values, *more = node.args
     # Only its sizes are read: the compiler drops it.
     replaced = emit(_ATEN.index.Tensor, tensor, indices)
@@ -48,5 +41,5 @@ FIX: Final = Fix(
     remedy="the value is expanded to the shape of what is replaced",
     targets=("iree-*",),
     program="`y[x.nonzero()[:, 0]] = 0.0`, where no element of x is true",
-    apply=GraphRewrite(expand_values),
+    apply=each_node(_UPDATES, _expanded),
 )

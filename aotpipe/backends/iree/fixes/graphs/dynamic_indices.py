@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
-from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
+from aotpipe.backends.iree.fixes.graphs import each_node
 from aotpipe.core.fixes import Fix
 from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import static
-from aotpipe.passes.emit import Emitter, rewrite
+from aotpipe.passes.emit import Emitter
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 _READS: Final = (_ATEN.index.Tensor, ops.UNSAFE_INDEX)
 
 
-def join_indices(graphs: Sequence[GraphModule]) -> None:
-    """Join several indices, each within its size by now, to one of the dims that they index as a whole."""
-    for module in modules(graphs):
-        rewrite(module, [node for node in module.graph.nodes if node.target in _READS], _joined)
-
-
 def _joined(emit: Emitter, node: Node) -> Node | None:
+    """Join several indices, each within its size by now, to one of the dims that they index as a whole."""
     source: Any = node.args[0]
     indices: Any = node.args[1]
     dims = [dim for dim, index in enumerate(indices) if index is not None]
@@ -57,5 +51,5 @@ FIX: Final = Fix(
     targets=("iree-*",),
     program="`x[:, i, j]`, where i and j are of two dims that vary",
     diagnostic="failed to legalize operation 'torch.aten.index.Tensor_hacked_twin'",
-    apply=GraphRewrite(join_indices),
+    apply=each_node(_READS, _joined),
 )

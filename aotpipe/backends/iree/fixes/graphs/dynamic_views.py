@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
-from aotpipe.backends.iree.fixes.graphs import GraphRewrite, modules
+from aotpipe.backends.iree.fixes.graphs import each_node
 from aotpipe.core.fixes import Fix
 from aotpipe.passes.decompositions.entries import static
-from aotpipe.passes.emit import Emitter, rewrite
+from aotpipe.passes.emit import Emitter
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 
 
-def join_dims(graphs: Sequence[GraphModule]) -> None:
-    """Join the dims that vary in a dim of their own before a view whose result has at most one such dim."""
-    for module in modules(graphs):
-        rewrite(module, module.graph.find_nodes(op="call_function", target=_ATEN.view.default), _joined)
-
-
 def _joined(emit: Emitter, node: Node) -> Node | None:
+    """Join the dims that vary in a dim of their own before a view whose result has at most one such dim."""
     source = node.args[0]
     assert isinstance(source, Node)
     sizes, wanted = _known(source), _known(node)
@@ -53,5 +47,5 @@ FIX: Final = Fix(
     program="`(x.view(n, 2 * m, 8) + 1).view(n * m, 16)`, where n and m vary; attention whose first dim is "
     "the sequence is made of it",
     upstream="https://github.com/llvm/torch-mlir/issues/4743",
-    apply=GraphRewrite(join_dims),
+    apply=each_node((_ATEN.view.default,), _joined),
 )

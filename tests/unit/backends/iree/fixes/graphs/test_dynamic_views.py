@@ -58,7 +58,7 @@ def test_joins_alone_stay_as_they_are() -> None:
 
     [entry] = legal(Joined(), (torch.randn(3, 4, 16),), dynamic_shapes={"x": {0: ROWS, 1: COLUMNS}}).entries
     before = str(entry.graph.graph)
-    dynamic_views.join_dims([entry.graph])
+    dynamic_views.FIX.apply.rewrite([entry.graph])
     assert str(entry.graph.graph) == before
 
 
