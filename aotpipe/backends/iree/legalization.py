@@ -93,16 +93,13 @@ def _context() -> Any:
 
 
 def _table_with(form: Decomposition) -> Mapping[Any, Decomposition]:
-    libraries = decompositions.of_libraries(blas.LIBRARIES)
-    return {**table(), aten.convolution.default: form, **libraries}
+    return {**table(), aten.convolution.default: form, **decompositions.of_libraries(blas.LIBRARIES)}
 
 
 def truncate(graph: GraphModule, ranges: Ranges) -> bool:
     """Change the casts of a graph to integers; gives whether there was one."""
     casts = graph.graph.find_nodes(op="call_function", target=ops.CAST)
-    return rewrite(
-        graph, [node for node in casts if _cuts_off(node.args[0], node)], partial(_cut_off, ranges)
-    )
+    return rewrite(graph, [node for node in casts if _cuts_off(node)], partial(_cut_off, ranges))
 
 
 def _cut_off(ranges: Ranges, emit: Emitter, node: Node) -> Node:
@@ -120,8 +117,8 @@ def _cut_off(ranges: Ranges, emit: Emitter, node: Node) -> Node:
     return held if dtype is torch.int32 else emit(ops.CAST, held, dtype=dtype)
 
 
-def _cuts_off(source: Any, node: Node) -> bool:
-    given, made = value_of(source), value_of(node)
+def _cuts_off(node: Node) -> bool:
+    given, made = value_of(node.args[0]), value_of(node)
     return (
         isinstance(given, torch.Tensor)
         and given.dtype.is_floating_point

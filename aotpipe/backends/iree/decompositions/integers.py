@@ -14,12 +14,9 @@ import torch
 
 from aotpipe.passes.decompositions.entries import Table, Value, promoted
 from aotpipe.passes.decompositions.pointwise import of_tensors
+from aotpipe.passes.ops import overloads
 
 aten = torch.ops.aten
-
-COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
-_BITWISE: Final = ("and", "or", "xor")
-_SHIFTS: Final = ("left_shift", "right_shift")
 
 
 def in_int32(op: Callable[..., torch.Tensor], *operands: Value, **options: Any) -> torch.Tensor:
@@ -66,23 +63,22 @@ def reciprocal(tensor: torch.Tensor) -> Any:
     return 1 / tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.uint8 else NotImplemented
 
 
-_BINARY: Final = (
-    aten.maximum.default,
-    aten.minimum.default,
-    *(getattr(aten, name).Tensor for name in ("add", "sub", "mul", "div", "remainder", *COMPARISONS)),
-    *(getattr(aten, f"bitwise_{name}").Tensor for name in _BITWISE),
+_BINARY: Final = overloads(
+    "maximum minimum add.Tensor sub.Tensor mul.Tensor div.Tensor remainder.Tensor lt.Tensor le.Tensor "
+    "gt.Tensor ge.Tensor eq.Tensor ne.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor"
 )
 
 DECOMPOSITIONS: Table = {
-    **{
-        getattr(getattr(aten, f"bitwise_{name}"), overload): of_tensors(getattr(torch, f"bitwise_{name}"))
-        for names, overloads in (
-            (_BITWISE, ("Scalar", "Scalar_Tensor")),
-            (_SHIFTS, ("Tensor_Scalar", "Scalar_Tensor")),
-        )
-        for name in names
-        for overload in overloads
-    },
+    aten.bitwise_and.Scalar: of_tensors(torch.bitwise_and),
+    aten.bitwise_and.Scalar_Tensor: of_tensors(torch.bitwise_and),
+    aten.bitwise_or.Scalar: of_tensors(torch.bitwise_or),
+    aten.bitwise_or.Scalar_Tensor: of_tensors(torch.bitwise_or),
+    aten.bitwise_xor.Scalar: of_tensors(torch.bitwise_xor),
+    aten.bitwise_xor.Scalar_Tensor: of_tensors(torch.bitwise_xor),
+    aten.bitwise_left_shift.Tensor_Scalar: of_tensors(torch.bitwise_left_shift),
+    aten.bitwise_left_shift.Scalar_Tensor: of_tensors(torch.bitwise_left_shift),
+    aten.bitwise_right_shift.Tensor_Scalar: of_tensors(torch.bitwise_right_shift),
+    aten.bitwise_right_shift.Scalar_Tensor: of_tensors(torch.bitwise_right_shift),
     aten.bitwise_left_shift.Tensor: partial(_byte_shift, torch.bitwise_left_shift),
     aten.bitwise_right_shift.Tensor: partial(_byte_shift, torch.bitwise_right_shift),
 }

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from aotpipe.backends.iree.decompositions.integers import COMPARISONS, in_int32
+from aotpipe.backends.iree.decompositions.integers import in_int32
 from aotpipe.passes.decompositions.entries import HALF, Number, Table, Value, floating, promoted, widened
 from aotpipe.passes.decompositions.pointwise import conjugate, of_tensors
 
@@ -344,7 +344,10 @@ def exponential(tensor: torch.Tensor) -> Any:
 
 
 DECOMPOSITIONS: Table = {
-    **{getattr(aten, name).Scalar: partial(_compared, getattr(torch, name)) for name in COMPARISONS},
+    **{
+        getattr(aten, name).Scalar: partial(_compared, getattr(torch, name))
+        for name in ("lt", "le", "gt", "ge", "eq", "ne")
+    },
     aten.maximum.default: partial(_extremum, operator.gt),
     aten.minimum.default: partial(_extremum, operator.lt),
     aten.fmax.default: partial(_number_extremum, operator.ge),

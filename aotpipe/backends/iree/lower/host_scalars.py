@@ -22,7 +22,7 @@ from torch import fx
 from aotpipe.backends.iree.lower.region_borders import to_builtin
 from aotpipe.passes import hops
 from aotpipe.passes.extract import dependencies
-from aotpipe.passes.ops import CAST, overloads
+from aotpipe.passes.ops import CAST, name_of, overloads
 
 _ATEN: Final = torch.ops.aten
 _SIZE: Final = _ATEN.sym_size.int
@@ -267,13 +267,11 @@ def _scaled(op: Callable[[Value, Value], Value]) -> _Op:
     return _Op(write)
 
 
-def _comparison(name: str) -> _Op:
-    def write(node: fx.Node, sides: list[Value]) -> Value:
-        # As a signed number one bit that is set is -1.
-        sign = "" if name in ("eq", "ne") else "u" if _common(node) is torch.bool else "s"
-        return arith.cmpi(getattr(arith.CmpIPredicate, sign + name), *sides)
-
-    return _Op(write, dtype=lambda node, _: _common(node))
+def _compared(node: fx.Node, sides: list[Value]) -> Value:
+    name = name_of(node)
+    # As a signed number one bit that is set is -1.
+    sign = "" if name in ("eq", "ne") else "u" if _common(node) is torch.bool else "s"
+    return arith.cmpi(getattr(arith.CmpIPredicate, sign + name), *sides)
 
 
 def _inverted(node: fx.Node, sides: list[Value]) -> Value:
@@ -297,7 +295,10 @@ def _like(argument: Any) -> Any:
     return torch.empty((), dtype=val.dtype) if isinstance(val, torch.Tensor) else val
 
 
-_BITWISE: Final = {"and": arith.andi, "or": arith.ori, "xor": arith.xori}
+_COMPARISONS: Final = overloads(
+    "lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Tensor ne.Tensor lt.Scalar le.Scalar gt.Scalar ge.Scalar "
+    "eq.Scalar ne.Scalar"
+)
 _WHOLE: Final[Mapping[Any, _Op]] = {
     **dict.fromkeys(overloads("add.Tensor add.Scalar"), _scaled(arith.addi)),
     **dict.fromkeys(overloads("sub.Tensor sub.Scalar"), _scaled(arith.subi)),
@@ -308,20 +309,13 @@ _WHOLE: Final[Mapping[Any, _Op]] = {
 """What is not so for bools, whose sum is no sum of bits."""
 _OPS: Final[Mapping[Any, _Op]] = {
     **_WHOLE,
-    **{
-        getattr(getattr(_ATEN, name), overload): _comparison(name)
-        for name in ("lt", "le", "gt", "ge", "eq", "ne")
-        for overload in ("Tensor", "Scalar")
-    },
-    **{
-        getattr(getattr(_ATEN, f"bitwise_{name}"), overload): _of(op)
-        for name, op in _BITWISE.items()
-        for overload in ("Tensor", "Scalar")
-    },
-    **{
-        getattr(_ATEN, f"logical_{name}").default: _of(op, dtype=lambda *_: torch.bool)
-        for name, op in _BITWISE.items()
-    },
+    **dict.fromkeys(_COMPARISONS, _Op(_compared, dtype=lambda node, _: _common(node))),
+    **dict.fromkeys(overloads("bitwise_and.Tensor bitwise_and.Scalar"), _of(arith.andi)),
+    **dict.fromkeys(overloads("bitwise_or.Tensor bitwise_or.Scalar"), _of(arith.ori)),
+    **dict.fromkeys(overloads("bitwise_xor.Tensor bitwise_xor.Scalar"), _of(arith.xori)),
+    _ATEN.logical_and.default: _of(arith.andi, dtype=lambda *_: torch.bool),
+    _ATEN.logical_or.default: _of(arith.ori, dtype=lambda *_: torch.bool),
+    _ATEN.logical_xor.default: _of(arith.xori, dtype=lambda *_: torch.bool),
     _ATEN.logical_not.default: _Op(_inverted, range(1), lambda *_: torch.bool),
     _ATEN.bitwise_not.default: _Op(_inverted, range(1)),
     _ATEN.where.self: _Op(

@@ -45,17 +45,13 @@ def used_results(node: fx.Node, needed: Collection[fx.Node]) -> set[int]:
 def live_carries(
     test: fx.GraphModule | None, body: fx.GraphModule, carries: range, used: Collection[int]
 ) -> set[int]:
-    """Which of a loop's carries matter.
+    """The positions of a loop's carries that are read after it, or that what is read or tested depends on.
 
     Args:
         test: The loop's condition, if it has one; its inputs are the body's.
         body: Its first outputs are the next carries, in order.
         carries: The positions of the carries among the body's inputs.
         used: The positions among the outputs, carries or not, that are read after the loop.
-
-    Returns:
-        The positions of the carries that are read after the loop, or that the condition or another such
-        output depends on.
     """
 
     def read(module: fx.GraphModule, outputs: Collection[int]) -> set[int]:

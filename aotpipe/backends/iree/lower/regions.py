@@ -91,12 +91,8 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
     ) -> Slots:
         """Import a subgraph at the insertion point, which is at a block's end; give the wanted outputs.
 
-        Args:
-            body: The subgraph.
-            operands: Its inputs, a number in the place of a 0-d tensor where the host has it.
-            wanted: The positions of its outputs.
-            sources: The inputs, others than such operands, whose numbers the host knows.
-            hosted: The outputs to give as numbers where they are 0-d.
+        A number stands for a 0-d tensor among the operands where the host has it; `sources` are the numbers
+        of other inputs. The outputs `hosted` are given as numbers where they are 0-d.
         """
         inner = type(self)(self.fx_importer, self._c, self._cc, InsertionPoint.current.block)
         inner.outer = self
@@ -123,13 +119,10 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         *sides: Sequence[Any],
         inits: Sequence[Value] | None = None,
     ) -> list[Type | None]:
-        """The builtin types of an op's results, or as many of them as there are inits.
+        """The builtin types of an op's results, or as many of them as there are inits of a loop's.
 
-        Args:
-            node: The op.
-            kept: The positions to give a type to.
-            sides: The fake values on the border's other sides; what comes after the results is ignored.
-            inits: What a loop's results start as.
+        `kept` are the positions to give a type to, `sides` the fake values on the border's other sides; what
+        comes after the results there is ignored.
         """
         results = node.meta["val"]
         if inits is not None:
@@ -171,14 +164,12 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
 
     def _import_torch_op_overload(self, loc: Location, node: fx.Node, target: Any = None) -> None:
         """Import an op; a number that the host has is not read from its tensor."""
-        if node.target is ITEM and node.args[0] in self.numbers:
-            val = node.meta["val"]
-            if isinstance(val, torch.SymInt):
-                with loc, InsertionPoint(self._b):
-                    self.bind_node_value(
-                        node, border.convert(self.numbers(node.args[0], torch.int64), self._type(val))
-                    )
-                return
+        val = node.meta.get("val")
+        if node.target is ITEM and node.args[0] in self.numbers and isinstance(val, torch.SymInt):
+            with loc, InsertionPoint(self._b):
+                number = self.numbers(node.args[0], torch.int64)
+                self.bind_node_value(node, border.convert(number, self._type(val)))
+            return
         super()._import_torch_op_overload(loc, node, target)
 
     def _type(self, val: Any) -> Type:

@@ -116,9 +116,9 @@ class _Joined:
         text = module.operation.get_asm(enable_debug_info=True)
         with self._context, ir.Location.unknown():
             own = ir.Module.parse(text)
-            names = _renamed(own, entry.name)
+            _rename(own, entry.name)
             for function in list(own.body.operations):
-                if function.attributes["sym_name"].value == names["main"]:
+                if function.attributes["sym_name"].value == entry.name:
                     self._load_weights(entry, function)
                 for given in ("arg_attrs", "res_attrs"):
                     if given in function.attributes:
@@ -173,20 +173,16 @@ class _Joined:
         return stablehlo.bitcast_convert(wanted, load.result)
 
 
-def _renamed(module: Any, entry: str) -> dict[str, str]:
-    """Give a module's functions names that no other entry point's have; the new names by the old."""
+def _rename(module: Any, entry: str) -> None:
+    """Give a module's functions names that no other entry point's have."""
     from jaxlib.mlir import ir
 
-    old = [function.attributes["sym_name"].value for function in module.body.operations]
-    names = {name: entry if name == "main" else f"{entry}.{name}" for name in old}
-    for function in module.body.operations:
-        function.attributes["sym_name"] = ir.StringAttr.get(names[function.attributes["sym_name"].value])
-
+    forms = {"func.func": ("sym_name", ir.StringAttr), "func.call": ("callee", ir.FlatSymbolRefAttr)}
     for operation in ops_in(module.operation):
-        if operation.name == "func.call":
-            called = names[operation.attributes["callee"].value]
-            operation.attributes["callee"] = ir.FlatSymbolRefAttr.get(called)
-    return names
+        if operation.name in forms:
+            key, form = forms[operation.name]
+            old = operation.attributes[key].value
+            operation.attributes[key] = form.get(entry if old == "main" else f"{entry}.{old}")
 
 
 def _untaken(module: Any, lines: Lines) -> Iterator[tuple[str, str, SourceLine | None]]:

@@ -48,8 +48,7 @@ def round_to_nearest(graphs: Sequence[GraphModule]) -> None:
 
 
 def _is_narrow(node: Node) -> bool:
-    taken = [each.meta.get("val") for each in node.all_input_nodes]
-    beside = [value for value in taken if isinstance(value, torch.Tensor)]
+    beside = [value for used in node.all_input_nodes for value in ops.tensors(used)]
     return bool(beside) and not any(value.dtype in _WIDE for value in [*beside, *ops.tensors(node)])
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite, equal_nodes, modules
 from aotpipe.core.fixes import Fix
@@ -116,7 +115,7 @@ def _moves(node: fx.Node) -> bool:
 
 
 def _packet(node: fx.Node) -> Any:
-    return node.target.overloadpacket if isinstance(node.target, OpOverload) else None
+    return getattr(node.target, "overloadpacket", None)
 
 
 def _join_all(graphs: Sequence[fx.GraphModule]) -> None:

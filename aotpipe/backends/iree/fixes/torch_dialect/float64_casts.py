@@ -16,11 +16,10 @@ def _cast_by_bits(copy: Any) -> bool:
     source, result = copy.operands[0], copy.result
     if not _FLOAT64.fullmatch(str(source.type)) or not _INTEGER.fullmatch(str(result.type)):
         return False
-    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert
+    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, to_builtin
 
     def cast() -> Any:
-        plain = convert(source, builtin_type(source.type))
-        return convert(_generic(plain, builtin_type(result.type)), result.type)
+        return convert(_generic(to_builtin(source), builtin_type(result.type)), result.type)
 
     replace_uses(result, cast)
     copy.erase()
