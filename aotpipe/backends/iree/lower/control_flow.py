@@ -70,31 +70,22 @@ class ControlFlowImporter(RegionImporter):
         starts: Any = node.args[2]
         with loc:
             inits, extra = (self._operands(loc, args) for args in node.args[2:])
-            live = liveness.live_carries(
-                test, body, range(len(inits)), liveness.used_results(node, self.needed)
-            )
-            types = self._slot_types(
-                node,
-                live,
-                liveness.fake_inputs(test),
-                liveness.fake_inputs(body),
-                liveness.fake_outputs(body),
-                inits=inits,
-            )
+            used = liveness.used_results(node, self.needed)
+            live = liveness.live_carries(test, body, range(len(inits)), used)
+            sides = *map(liveness.fake_inputs, (test, body)), liveness.fake_outputs(body)
+            types = self._slot_types(node, live, *sides, inits=inits)
             hosted = hosted_carries(node) & live
             for position in hosted:
                 inits[position] = self.numbers(starts[position])
                 types[position] = inits[position].type
-            known = [
-                self._free_numbers(node, region, hosted, wanted)
-                for region, wanted in ((test, {0}), (body, hosted))
-            ]
+            known_to_test = self._free_numbers(node, test, hosted, {0})
+            known_to_body = self._free_numbers(node, body, hosted, hosted)
             carries = border.Carries(types)
 
             def handed_on(values: Slots, crossed: Sequence[Value] = ()) -> list[Value]:
                 """Whether there is another trip, then the carries, as they cross."""
                 owned = carries.own(values, crossed)
-                (again,) = self._inline(test, [*owned, *extra], {0}, known[0], {0})
+                (again,) = self._inline(test, [*owned, *extra], {0}, known_to_test, {0})
                 return border.pack([border.to_i1(again), *border.present(owned)])
 
             first = handed_on(inits)
@@ -107,7 +98,7 @@ class ControlFlowImporter(RegionImporter):
             with InsertionPoint(after):
                 crossed = list(after.arguments)[1:]
                 given = self._enter(crossed, types, liveness.fake_inputs(body))
-                outputs = self._inline(body, [*given, *extra], live, known[1], hosted)
+                outputs = self._inline(body, [*given, *extra], live, known_to_body, hosted)
                 scf.YieldOp(handed_on(outputs, crossed))
             results = self._enter(list(loop.results)[1:], types, node.meta["val"])
             self._bind_results(node, results, hosted)
@@ -127,9 +118,8 @@ class ControlFlowImporter(RegionImporter):
             def trip(carries: Slots, rows: list[Value]) -> Slots:
                 return self._inline(body, [*carries, *rows, *extra], wanted)
 
-            types = self._slot_types(
-                node, live, liveness.fake_inputs(body), liveness.fake_outputs(body), inits=inits
-            )
+            sides = liveness.fake_inputs(body), liveness.fake_outputs(body)
+            types = self._slot_types(node, live, *sides, inits=inits)
             results = node.meta["val"]
             stacked = [results[at] if at in used else None for at in range(len(inits), len(results))]
             self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
@@ -141,21 +131,17 @@ class ControlFlowImporter(RegionImporter):
         with loc:
             xs, extra = (self._operands(loc, args) for args in node.args[1:])
             every = set(range(len(xs)))
-            types = border.present(
-                border.join(
-                    every, self._types(liveness.fake_outputs(body)), self._types(liveness.fake_inputs(body))
-                )
-            )
+            sides = map(self._types, (liveness.fake_outputs(body), liveness.fake_inputs(body)))
+            types = border.present(border.join(every, *sides))
 
             def trip(carries: Slots, rows: list[Value]) -> Slots:
                 outputs = border.convert_all(self._inline(body, [*carries, *rows, *extra], every), types)
                 return [*outputs, *outputs]
 
             sources = [border.to_builtin(x) for x in xs]
-            rows = border.convert_all(
-                [border.extract_row(source, border.index_constant(0)) for source in sources], types
-            )
-            results = self._for_each(sources, rows, types, body, node.meta["val"], trip, seeded=True)
+            firsts = [border.extract_row(source, border.index_constant(0)) for source in sources]
+            inits = border.convert_all(firsts, types)
+            results = self._for_each(sources, inits, types, body, node.meta["val"], trip, seeded=True)
             self._bind_results(node, results[len(xs) :])
 
     def _for_each(

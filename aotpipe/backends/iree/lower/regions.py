@@ -124,13 +124,10 @@ class RegionImporter(GraphNodeImporter):  # type: ignore[misc]
         `kept` are the positions to give a type to, `sides` the fake values on the border's other sides; what
         comes after the results there is ignored.
         """
-        results = node.meta["val"]
-        if inits is not None:
-            results = results[: len(inits)]
-        rows = [self._types(side[: len(results)]) for side in sides]
-        if inits is not None:
-            rows.append([init.type for init in inits])
-        return border.join(kept, self._types(results), *rows)
+        results = node.meta["val"] if inits is None else node.meta["val"][: len(inits)]
+        rows = [self._types(side[: len(results)]) for side in (results, *sides)]
+        starts = [] if inits is None else [[init.type for init in inits]]
+        return border.join(kept, *rows, *starts)
 
     def _enter(self, values: Iterable[Value], types: Sequence[Type | None], vals: Sequence[Any]) -> Slots:
         """The builtin values of packed ones; `vals` are their fake values on this side."""
