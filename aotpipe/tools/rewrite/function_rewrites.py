@@ -18,7 +18,6 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from aotpipe.canonicalize.values.abstract_values import Undefined
 from aotpipe.tools.rewrite import statements
 from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupported, negated
 from aotpipe.tools.rewrite.staged_statements import Lowering, assigned, item_written, needed
-from aotpipe.tools.rewrite.statements import Counter, Facts
+from aotpipe.tools.rewrite.statements import Facts
 from aotpipe.tools.rewrite.syntax import call, function, method, name, tuple_of
 
 Block = list[ast.stmt]
@@ -61,82 +60,6 @@ def rewrite_function(
     ExpressionRewriter(decisions, sizes=sizes).visit(made)
     _FunctionRewriter(made, decisions, contiguous=contiguous, attributes=attributes).rewrite(made)
     return statements.renamed(made)
-
-
-@dataclass(frozen=True, slots=True)
-class _Branch:
-    """What both functions of a torch.cond share.
-
-    Attributes:
-        numbers: The variables that hold a number of Python's before the statement.
-        tensors: The variables that the functions read and do not set.
-        parts: The other variables that the functions take, each with the number of its parts.
-    """
-
-    node: ast.If
-    facts: Facts
-    results: list[str]
-    numbers: list[str]
-    tensors: list[str]
-    parts: dict[str, int]
-
-    @property
-    def parameters(self) -> list[str]:
-        return [*self.tensors, *_part_names(self.parts)]
-
-    @property
-    def operands(self) -> list[ast.expr]:
-        parts = [
-            part for each, count in self.parts.items() for part in statements.parts_of(name(each), count)
-        ]
-        return [*map(name, self.tensors), *parts]
-
-
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """What both functions of a torch.while_loop share.
-
-    Attributes:
-        counter: What counts a `for`; None for a `while`.
-        parts: The variables that it carries, each with the number of its parts.
-    """
-
-    node: Any
-    facts: Facts
-    counter: Counter | None
-    parts: dict[str, int]
-
-    @property
-    def parameters(self) -> list[str]:
-        index = [self.counter.index] if self.counter else []
-        return [*index, *_part_names(self.parts)]
-
-    @property
-    def test(self) -> ast.expr:
-        """Whether it goes on: its own test holds, and no jump has set the flag that ends it."""
-        test = self.counter.test if self.counter else self.node.test
-        if self.node.stop is not None and self.node.stop in self.parts:
-            return ast.BinOp(negated(name(self.node.stop)), ast.BitAnd(), test)
-        return test
-
-    @property
-    def next_values(self) -> list[ast.expr]:
-        """What an iteration gives to the next one."""
-        values: list[ast.expr] = []
-        if self.counter:
-            values = [ast.BinOp(name(self.counter.index), ast.Add(), ast.Constant(self.counter.step))]
-        for each, count in self.parts.items():
-            made = self.facts.formed(each, self.facts.after(each, 0), self.node)
-            values += statements.parts_of(made, count)
-        return values
-
-    @property
-    def targets(self) -> ast.expr:
-        """The variables that the loop sets: those that something reads after it."""
-        later = _part_names({each: count for each, count in self.parts.items() if each in self.node.live})
-        return ast.Tuple(
-            [ast.Name(each if each in later else "_", ast.Store()) for each in self.parameters], ast.Store()
-        )
 
 
 def _part_names(parts: Mapping[str, int]) -> list[str]:
@@ -250,15 +173,7 @@ class _FunctionRewriter:
             return after
         if (chosen := self._chosen(node, outs, test, facts)) is not None:
             return statements.with_comments(node, [*chosen, *after])
-        branch = self._branch(node, outs, facts)
-        functions = [
-            self._branch_function("true_fn", branch, 0, node.body),
-            self._branch_function("false_fn", branch, 1, node.orelse),
-        ]
-        called = call("torch.cond", test, *(name(each.name) for each in functions), tuple_of(branch.operands))
-        targets: list[ast.expr] = [ast.Name(each, ast.Store()) for each in outs]
-        target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
-        return statements.with_comments(node, [*functions, ast.Assign([target], called), *after])
+        return statements.with_comments(node, [*self._cond(node, test, outs, facts), *after])
 
     def _chosen(self, node: ast.If, outs: Sequence[str], test: ast.expr, facts: Facts) -> Block | None:
         """Write a branch that only sets variables to others or to numbers without torch.cond, else None."""
@@ -282,7 +197,7 @@ class _FunctionRewriter:
             made.append(assign(each, statements.select(test, yes, no)))
         return made
 
-    def _branch(self, node: ast.If, results: list[str], facts: Facts) -> _Branch:
+    def _cond(self, node: ast.If, test: ast.expr, results: Sequence[str], facts: Facts) -> Block:
         paths = (node.body, node.orelse)
         written = assigned([*node.body, *node.orelse])
         known = [each for each in written if each in self._known]
@@ -296,6 +211,7 @@ class _FunctionRewriter:
             *(set(results).difference(assigned(body)) for body in paths),
         )
         read = reads(ast.Module([*node.body, *node.orelse], []))
+        # What both functions read and do not set, then their other parameters with the number of their parts.
         tensors = [
             each
             for each, value in facts.taken.items()
@@ -305,19 +221,30 @@ class _FunctionRewriter:
             and each not in self._numbers
         ]
         parts = {each: facts.parts(each) for each in known if each in taken and each not in numbers}
-        return _Branch(node, facts, results, numbers, tensors, parts)
-
-    def _branch_function(self, role: str, branch: _Branch, path: int, body: Block) -> ast.FunctionDef:
-        inside = self._inside(body, branch.parts)
-        # A branch has no number of the outer function under its own name.
-        if rebound := set(assigned(inside)) & needed(inside, branch.numbers):
-            raise Unsupported(f"`{min(rebound)}` is a number that a branch changes")
-        made = [*_copies(body, branch.parts), *(each for each in inside if not statements.is_nothing(each))]
-        results = [self._result(each, branch.facts, path, body, branch.node) for each in branch.results]
-        made.append(ast.Return(results[0] if len(results) == 1 else tuple_of(results)))
-        read = needed(made, branch.parts)
-        tuples = statements.repacked({each: count for each, count in branch.parts.items() if each in read})
-        return function(self._called(role), branch.parameters, [*tuples, *made])
+        functions: list[ast.FunctionDef] = []
+        for path, (role, body) in enumerate(zip(("true_fn", "false_fn"), paths, strict=True)):
+            inside = self._inside(body, parts)
+            # A branch has no number of the outer function under its own name.
+            if rebound := set(assigned(inside)) & needed(inside, numbers):
+                raise Unsupported(f"`{min(rebound)}` is a number that a branch changes")
+            made = [*_copies(body, parts), *(each for each in inside if not statements.is_nothing(each))]
+            given = [self._result(each, facts, path, node) for each in results]
+            made.append(ast.Return(given[0] if len(given) == 1 else tuple_of(given)))
+            repacked = statements.repacked(
+                {each: parts[each] for each in parts if each in needed(made, parts)}
+            )
+            parameters = [*tensors, *_part_names(parts)]
+            functions.append(function(self._called(role), parameters, [*repacked, *made]))
+        operands = [part for each, count in parts.items() for part in statements.parts_of(name(each), count)]
+        called = call(
+            "torch.cond",
+            test,
+            *(name(each.name) for each in functions),
+            tuple_of([*map(name, tensors), *operands]),
+        )
+        targets: list[ast.expr] = [ast.Name(each, ast.Store()) for each in results]
+        target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
+        return [*functions, ast.Assign([target], called)]
 
     def _inside(self, body: Block, tensors: Collection[str], index: Sequence[str] = ()) -> Block:
         """The statements of a function of an op, which takes these variables as tensors."""
@@ -330,8 +257,9 @@ class _FunctionRewriter:
         self._numbers, self._known = numbers, known
         return made
 
-    def _result(self, variable: str, facts: Facts, path: int, body: Block, node: ast.stmt) -> ast.expr:
+    def _result(self, variable: str, facts: Facts, path: int, node: ast.If) -> ast.expr:
         """What a branch gives for a variable, in the form that it has afterwards."""
+        body = node.orelse if path else node.body
         if variable not in assigned(body) and variable not in self._known:
             return facts.zeros(variable, "on one path", node)
         count = facts.parts(variable)
@@ -352,26 +280,9 @@ class _FunctionRewriter:
         return statements.with_comments(node, [made, *self._block(rest)])
 
     def _loop(self, node: Any) -> Block:
-        loop = self._carried(node)
-        first = [part for each in loop.parts for part in self._initial(each, loop.facts, node)]
-        if loop.counter:
-            first.insert(0, call("torch.tensor", loop.counter.begin))
-        body = [*self._loop_body(loop), ast.Return(tuple_of(loop.next_values))]
-        functions = [
-            function(self._called("cond_fn"), loop.parameters, [ast.Return(statements.truth(loop.test))]),
-            function(self._called("body_fn"), loop.parameters, body),
-        ]
-        called = call("torch.while_loop", *(name(each.name) for each in functions), tuple_of(first))
-        before = loop.counter.before if loop.counter else []
-        whole = statements.repacked({each: count for each, count in loop.parts.items() if each in node.live})
-        return statements.with_comments(
-            node, [*before, *functions, ast.Assign([loop.targets], called), *whole]
-        )
-
-    def _carried(self, node: Any) -> _Loop:
-        """What a loop carries: what it sets and an iteration, its test or something after it reads."""
         written = assigned(node.body)
         count = statements.counter(node) if isinstance(node, ast.For) else None
+        # It carries what it sets and an iteration, its test or something after it reads.
         read = needed(node.body, written) | node.live | {node.stop}
         if count is None:
             read |= reads(node.test)
@@ -380,17 +291,39 @@ class _FunctionRewriter:
         if count is not None and node.target.id in node.live:
             raise Unsupported(f"`{node.target.id}` is read after its loop", node)
         parts = {each: facts.parts(each) for each in carried if not facts.is_constant(each)}
-        return _Loop(node, facts, count, parts)
-
-    def _loop_body(self, loop: _Loop) -> Block:
-        """What an iteration does before it gives the next values."""
-        node = loop.node
-        index = [loop.counter.index] if loop.counter else []
-        inside = self._inside(node.body, loop.parts, index)
-        body = [*statements.repacked(loop.parts), *_copies(node.body, loop.parts)]
+        first = [part for each in parts for part in self._initial(each, facts, node)]
+        test: ast.expr = node.test if count is None else count.test
+        index = [] if count is None else [count.index]
+        if count is not None:
+            first.insert(0, call("torch.tensor", count.begin))
+        inside = self._inside(node.body, parts, index)
+        body = [*statements.repacked(parts), *_copies(node.body, parts)]
         if index and node.target.id not in index and needed(node.body, [node.target.id]):
             body.append(assign(node.target.id, name(index[0])))
-        return [*body, *(each for each in inside if not statements.is_nothing(each))]
+        body += [each for each in inside if not statements.is_nothing(each)]
+        following: list[ast.expr] = (
+            [ast.BinOp(name(count.index), ast.Add(), ast.Constant(count.step))] if count else []
+        )
+        for each, number in parts.items():
+            following += statements.parts_of(facts.formed(each, facts.after(each, 0), node), number)
+        # It goes on where its own test holds, and no jump has set the flag that ends it.
+        if node.stop in parts:
+            test = ast.BinOp(negated(name(node.stop)), ast.BitAnd(), test)
+        parameters = [*index, *_part_names(parts)]
+        functions = [
+            function(self._called("cond_fn"), parameters, [ast.Return(statements.truth(test))]),
+            function(self._called("body_fn"), parameters, [*body, ast.Return(tuple_of(following))]),
+        ]
+        called = call("torch.while_loop", *(name(each.name) for each in functions), tuple_of(first))
+        later = {each: number for each, number in parts.items() if each in node.live}
+        kept = _part_names(later)
+        targets: list[ast.expr] = [
+            ast.Name(each if each in kept else "_", ast.Store()) for each in parameters
+        ]
+        result = ast.Assign([ast.Tuple(targets, ast.Store())], called)
+        return statements.with_comments(
+            node, [*(count.before if count else ()), *functions, result, *statements.repacked(later)]
+        )
 
     def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
         parts = facts.parts(variable)
