@@ -61,9 +61,7 @@ def generate_class(exported: Exported, stem: str = "model", *, direct: bool = Fa
         reset = function("reset", ["self"], [forget, *contents.reset()])
         reset.decorator_list = [call("torch.no_grad")]
         functions.append(reset)
-    original: Any = type(canonical.model)
-    if is_function_module(canonical.model):
-        original = inspect.unwrap(canonical.model.forward)
+    original = definition_of(canonical.model)
     where = f"{original.__module__}." if original.__module__ != "__main__" else ""
     said = f"{where}{original.__qualname__} as one graph; the weights are the original's."
     said += f" State: {', '.join(state)}." if state else ""
@@ -89,6 +87,11 @@ def class_name_of(canonical: Canonical) -> str:
 def is_function_module(model: torch.nn.Module) -> bool:
     """Whether a model is a function, which only wears a module."""
     return type(model).__module__ == as_module.__module__
+
+
+def definition_of(model: torch.nn.Module) -> Any:
+    """The class of a model, or the function that it is."""
+    return inspect.unwrap(model.forward) if is_function_module(model) else type(model)
 
 
 def method_of(canonical: Canonical, entry_point: str) -> str:
@@ -239,15 +242,13 @@ def _leaves(value: Any, made: ast.expr) -> Iterator[tuple[ast.expr, object, Any]
     """Each leaf of a value: its expression, the last key on the way to it, which may be none, and itself."""
     for path, leaf in pytree.tree_flatten_with_path(value)[0]:
         found = made
-        last: object = None
+        last: Any = None
         for key in path:
             match key:
-                case pytree.GetAttrKey(name=attribute):
-                    found, last = ast.Attribute(found, attribute, ast.Load()), attribute
-                case pytree.SequenceKey(idx=index):
-                    found, last = item(found, index), index
-                case pytree.MappingKey(key=inner):
-                    found, last = ast.Subscript(found, literal(inner), ast.Load()), inner
+                case pytree.GetAttrKey(name=last):
+                    found = ast.Attribute(found, last, ast.Load())
+                case pytree.SequenceKey(idx=last) | pytree.MappingKey(key=last):
+                    found = ast.Subscript(found, literal(last), ast.Load())
                 case _:
                     raise TypeError(f"an input is taken apart by {key!r}")
         yield found, last, leaf

@@ -23,12 +23,12 @@ from aotpipe.canonicalize.rewrite.ast_builders import contains
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.core.stages import Exported
 from aotpipe.model import source
-from aotpipe.passes import hops
+from aotpipe.passes import hops, ops
 from aotpipe.tools.rewrite import syntax
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.from_graph import is_function_module
+from aotpipe.tools.rewrite.from_graph import definition_of
 from aotpipe.tools.rewrite.function_rewrites import rewrite_function
-from aotpipe.tools.rewrite.nodes import name_of, writes
+from aotpipe.tools.rewrite.nodes import writes
 from aotpipe.tools.rewrite.result import Code
 from aotpipe.tools.rewrite.staged_statements import assigned
 from aotpipe.tools.rewrite.syntax import call, dotted, literal, method, text_of
@@ -47,9 +47,7 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
     """
     canonical = exported.canonical
     states = state_attributes(exported)
-    owner: Any = type(canonical.model)
-    if is_function_module(canonical.model):
-        owner = inspect.unwrap(canonical.model.forward)
+    owner = definition_of(canonical.model)
     path = inspect.getsourcefile(owner)
     if path is None or not source.is_user_file(path):
         raise Unsupported("its class is a library's")
@@ -67,7 +65,7 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
     graphs = (graph for entry in exported.entries for graph in entry.program.graph_module.modules())
     nodes = [node for graph in graphs if isinstance(graph, GraphModule) for node in graph.graph.nodes]
     # A graph takes a number out of a tensor for a size only.
-    has_sizes = any(name_of(node.target) in ("aten::item", "aten::_local_scalar_dense") for node in nodes)
+    has_sizes = any(ops.name_of(node) in ("item", "_local_scalar_dense") for node in nodes)
     form = {"sizes": has_sizes, "contiguous": contiguous}
     edits = dict(_edits(kept, decisions, lines, form, attributes))
     edits |= dict(state_edits(kept, canonical.model, states))

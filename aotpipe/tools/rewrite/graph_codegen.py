@@ -123,7 +123,7 @@ class _Function:
         if node.op != "call_function" or nodes.is_effect(node) or nodes.parts(node) or len(node.users) != 1:
             return False
         [user] = node.users
-        if nodes.is_higher(user.target):
+        if nodes.name_of_higher(user.target):
             return False
         if user.op == "output":
             first = self._place[node]
@@ -154,7 +154,7 @@ class _Function:
 
     def _call(self, node: Node) -> None:
         op = node.target
-        if nodes.is_higher(op):
+        if nodes.name_of_higher(op):
             self._keep(node, self._higher(node, op))
             return
         if nodes.is_own_copy(node):

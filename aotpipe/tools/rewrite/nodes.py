@@ -11,7 +11,7 @@ import ast
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -23,32 +23,17 @@ from aotpipe.model import source
 from aotpipe.passes import alias_copies, hops, ops
 
 ATEN: Final[Any] = torch.ops.aten
-NO_OPS: Final = frozenset({"aten::_assert_tensor_metadata", "aten::sym_constrain_range"})
-"""Ops that say what torch finds by itself when it traces the written code again."""
+# What torch finds by itself when it traces the written code again.
+_NO_OPS: Final = frozenset({"_assert_tensor_metadata", "sym_constrain_range"})
 _COPIES: Final = (ATEN.clone.default, ATEN.lift_fresh_copy.default)
 _SAME_SHAPE: Final = (
     ATEN.reshape.default, ATEN.view.default, ATEN.expand.default, ATEN.contiguous.default, ATEN.to.dtype,
 )  # fmt: skip
 
 
-def is_higher(target: object) -> TypeGuard[HigherOrderOperator]:
-    """Whether a node calls an op that takes graphs: `cond`, `while_loop`, `scan`."""
-    return isinstance(target, HigherOrderOperator)
-
-
-def name_of(target: object) -> str:
-    """`aten::add` for an op, else nothing."""
-    return str(target._schema.name) if isinstance(target, OpOverload) else ""  # noqa: SLF001
-
-
-def short_of(target: object) -> str:
-    """`add` for `aten::add`."""
-    return name_of(target).partition("::")[2]
-
-
 def name_of_higher(target: object) -> str:
     """`cond` for `torch.ops.higher_order.cond`, else nothing."""
-    return str(target.name()) if is_higher(target) else ""  # type: ignore[no-untyped-call]
+    return str(target.name()) if isinstance(target, HigherOrderOperator) else ""  # type: ignore[no-untyped-call]
 
 
 def is_mutable(node: Node) -> bool:
@@ -61,10 +46,10 @@ def is_effect(node: Node) -> bool:
     """Whether a node is there for more than its result: it writes, asserts, draws or runs graphs."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, OpOverload):
-        return is_higher(target)
-    name = name_of(target)
+        return isinstance(target, HigherOrderOperator)
+    name = ops.name_of(node)
     drawn = torch.Tag.nondeterministic_seeded in target.tags
-    return name not in NO_OPS and (is_mutable(node) or drawn or "_assert" in name or "sym_constrain" in name)
+    return name not in _NO_OPS and (is_mutable(node) or drawn or "_assert" in name or "sym_constrain" in name)
 
 
 def parts(node: Node) -> Mapping[int, list[Node]]:
@@ -90,18 +75,18 @@ def short(node: Node) -> str:
     """What a result is called for its op: `linear`, of a part `values` of topk, `chosen` of a branch."""
     target = node.target
     if isinstance(target, OpOverload):
-        return short_of(target).strip("_")
+        return ops.name_of(node).strip("_")
     if target is not operator.getitem:
         return str(node.name).rstrip("0123456789").rstrip("_") or str(node.name)
-    whole, index = node.args
-    op = whole.target if isinstance(whole, Node) else None
-    if is_higher(op):
-        return {"cond": "chosen", "while_loop": "final"}.get(name_of_higher(op), "result")
-    schema = ops.schema(whole) if isinstance(whole, Node) else None
-    returns = schema.returns if schema else ()
-    if isinstance(index, int) and index < len(returns) and returns[index].name:
-        return str(returns[index].name)
-    return f"{short_of(op).strip('_')}_part" if schema else "part"
+    whole: Any = node.args[0]
+    index: Any = node.args[1]
+    if higher := name_of_higher(whole.target):
+        return {"cond": "chosen", "while_loop": "final"}.get(higher, "result")
+    schema = ops.schema(whole)
+    if schema is None:
+        return "part"
+    named = schema.returns[index].name if isinstance(index, int) and index < len(schema.returns) else ""
+    return str(named or f"{ops.name_of(whole).strip('_')}_part")
 
 
 def has_index_without_dims(node: Node) -> bool:
@@ -117,12 +102,11 @@ def replacement(node: Node) -> Node | None:
     if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
         return None
     operand, target = node.args[0], node.target
-    before, after = operand.meta.get("val"), node.meta.get("val")
-    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
-        return None
     if target is ATEN.detach_.default:
         return operand
-    if before.dtype != after.dtype or before.device != after.device or not _is_same_layout(before, after):
+    before: Any = operand.meta.get("val")
+    after: Any = node.meta.get("val")
+    if not _is_same_layout(before, after) or (before.dtype, before.device) != (after.dtype, after.device):
         return None
     copies = target is ATEN.to.dtype and len(node.args) > 3 and bool(node.args[3])
     if target is ATEN.clone.default or copies:
@@ -184,14 +168,10 @@ def _is_fresh(node: Node) -> bool:
     """Whether a node's result lies in memory of its own."""
     if node.op != "call_function":
         return False
-    if node.target is operator.getitem and isinstance(node.args[0], Node) and is_higher(node.args[0].target):
-        return True
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        return isinstance(node.args[0].target, HigherOrderOperator)
     schema = ops.schema(node)
-    if schema is None:
-        return False
-    if node.target in _COPIES:
-        return True
-    returns = schema.returns
+    returns: Sequence[Any] = schema.returns if schema else ()
     composite = (ATEN.reshape.default, ATEN.contiguous.default, ATEN.to.dtype, ATEN.flatten.using_ints)
     return len(returns) == 1 and returns[0].alias_info is None and node.target not in composite
 

@@ -24,19 +24,15 @@ Kwargs = Mapping[str, ast.expr]
 Leaf = tuple[str, ast.expr, nn.Module]
 """A parameter's name, its module's expression, and its module."""
 
-_BINARY: Final[Mapping[str, type[ast.operator]]] = {
+_OPERATORS: Final[Mapping[str, type[ast.operator | ast.cmpop | ast.unaryop]]] = {
     "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "div": ast.Div, "floor_divide": ast.FloorDiv,
     "floordiv": ast.FloorDiv, "truediv": ast.Div, "remainder": ast.Mod, "mod": ast.Mod, "pow": ast.Pow,
     "matmul": ast.MatMult, "__and__": ast.BitAnd, "__or__": ast.BitOr, "__xor__": ast.BitXor,
     "bitwise_and": ast.BitAnd, "bitwise_or": ast.BitOr, "bitwise_xor": ast.BitXor,
     "and_": ast.BitAnd, "or_": ast.BitOr,
     "__lshift__": ast.LShift, "__rshift__": ast.RShift, "lshift": ast.LShift, "rshift": ast.RShift,
-}  # fmt: skip
-_COMPARE: Final[Mapping[str, type[ast.cmpop]]] = {
     "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE, "eq": ast.Eq, "ne": ast.NotEq,
-}  # fmt: skip
-_UNARY: Final[Mapping[str, type[ast.unaryop]]] = {
-    "neg": ast.USub, "bitwise_not": ast.Invert, "invert": ast.Invert
+    "neg": ast.USub, "bitwise_not": ast.Invert, "invert": ast.Invert,
 }  # fmt: skip
 # Overloads of the operators above whose arguments are the operands and nothing else.
 _PLAIN: Final = frozenset({"Tensor", "Scalar", "default", "Tensor_Scalar", "Tensor_Tensor"})
@@ -60,12 +56,9 @@ def op_expression(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
     owner = op.namespace
     short, _, overload = op.__name__.partition(".")
     if owner == "aten":
-        made = _infix(short, overload, args, kwargs)
-        if made is None and short in _FORMS:
-            made = _FORMS[short](args, kwargs)
-        if made is None:
-            made = _named(op, short, args, kwargs)
-        if made is not None:
+        form = _FORMS.get(short)
+        made = _infix(short, overload, args, kwargs) or (form and form(args, kwargs))
+        if made := made or _named(op, short, args, kwargs):
             return made
     return call(f"torch.ops.{owner}.{short}.{overload}", *args, **kwargs)
 
@@ -83,15 +76,16 @@ def _of_python(op: Any, args: Args, kwargs: Kwargs) -> ast.expr:
 
 
 def _infix(short: str, overload: str, args: Args, kwargs: Kwargs) -> ast.expr | None:
-    if overload not in _PLAIN or kwargs:
-        return None
-    if len(args) == 2 and short in _BINARY:
-        return ast.BinOp(args[0], _BINARY[short](), args[1])
-    if len(args) == 2 and short in _COMPARE:
-        return ast.Compare(args[0], [_COMPARE[short]()], [args[1]])
-    if len(args) == 1 and short in _UNARY:
-        return ast.UnaryOp(_UNARY[short](), args[0])
-    return None
+    kind = _OPERATORS.get(short) if overload in _PLAIN and not kwargs else None
+    match kind and kind(), args:
+        case ast.operator() as binary, [left, right]:
+            return ast.BinOp(left, binary, right)
+        case ast.cmpop() as comparison, [left, right]:
+            return ast.Compare(left, [comparison], [right])
+        case ast.unaryop() as unary, [operand]:
+            return ast.UnaryOp(unary, operand)
+        case _:
+            return None
 
 
 def _named(op: Any, short: str, args: Args, kwargs: Kwargs) -> ast.expr | None:
