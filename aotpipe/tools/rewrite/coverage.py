@@ -125,15 +125,13 @@ class Counters:
     def counting(self, what: What, op: Callable[..., Any]) -> Callable[..., Any]:
         """The op, counting what the watched file calls it with."""
 
-        def cond(test: Any, *args: Any, **kwargs: Any) -> Any:
-            if (counter := self._counter(sys._getframe(1))) is not None:  # noqa: SLF001  # the code that calls
-                counter.counts[bool(test)] += 1
-            return op(test, *args, **kwargs)
-
-        def while_loop(test: Any, body: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def called(test: Any, *args: Any, **kwargs: Any) -> Any:
             counter = self._counter(sys._getframe(1))  # noqa: SLF001  # the code that calls
-            if counter is None:
-                return op(test, body, *args, **kwargs)
+            if counter is not None and what == "cond":
+                counter.counts[bool(test)] += 1
+            if counter is None or what == "cond":
+                return op(test, *args, **kwargs)
+            body, *rest = args
             iterations = 0
 
             def counted(*carried: Any) -> Any:
@@ -143,11 +141,11 @@ class Counters:
                     raise TimeoutError(f"the loop of line {counter.line} has no end")
                 return body(*carried)
 
-            result = op(test, counted, *args, **kwargs)
+            result = op(test, counted, *rest, **kwargs)
             counter.counts[iterations] += 1
             return result
 
-        return cond if what == "cond" else while_loop
+        return called
 
     def _counter(self, frame: FrameType) -> Coverage | None:
         if frame.f_code.co_filename != self._path:

@@ -47,7 +47,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         self._staged: set[tuple[str, Span | None]] = {(each.kind, each.span) for each in decisions}
         self._sizes = sizes
 
-    def _is(self, kind: str, node: ast.expr) -> bool:
+    def _is(self, kind: str, node: Any) -> bool:
         span = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
         return (kind, span) in self._staged
 
@@ -58,7 +58,11 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         """Rewrite a node; what is made stands where the old one stood."""
+        kind, form = _FORMS.get(type(node), ("", None))
+        staged = form is not None and self._is(kind, node)
         made = super().visit(node)
+        if form is not None and staged:
+            made = form(node)
         if made is not node and isinstance(made, ast.expr) and not hasattr(made, "lineno"):
             ast.copy_location(made, node)
         return made
@@ -66,43 +70,6 @@ class ExpressionRewriter(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.body = [self.visit(each) for each in node.body]
         return node
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        staged = self._is("logic", node)
-        self.generic_visit(node)
-        return joined(node.op, node.values) if staged else node
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        staged = isinstance(node.op, ast.Not) and self._is("logic", node)
-        self.generic_visit(node)
-        return negated(node.operand) if staged else node
-
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        staged = self._is("logic", node)
-        self.generic_visit(node)
-        if not staged:
-            return node
-        terms = [node.left, *node.comparators]
-        if any(isinstance(each, ast.NamedExpr) for term in terms for each in ast.walk(term)):
-            raise Unsupported("a chained comparison sets a variable", node)
-        parts: list[ast.expr] = [
-            ast.Compare(left, [op], [right])
-            for left, op, right in zip(terms, node.ops, terms[1:], strict=False)
-        ]
-        return joined(ast.And(), parts)
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        staged = self._is("choice", node)
-        self.generic_visit(node)
-        if not staged:
-            return node
-        if any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node.test)):
-            raise Unsupported("a value may be None, as a tensor decides", node)
-        if isinstance(node.body, _SIMPLE) and isinstance(node.orelse, _SIMPLE):
-            made: ast.expr = call("torch.where", node.test, node.body, node.orelse)
-        else:
-            made = call("torch.cond", node.test, later(node.body), later(node.orelse))
-        return made
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         is_call, is_item, is_answer = (self._is(kind, node) for kind in ("call", "item", "answer"))
@@ -167,6 +134,24 @@ class ExpressionRewriter(ast.NodeTransformer):
         return node
 
 
+def _chained(node: ast.Compare) -> ast.expr:
+    terms = [node.left, *node.comparators]
+    if any(isinstance(each, ast.NamedExpr) for term in terms for each in ast.walk(term)):
+        raise Unsupported("a chained comparison sets a variable", node)
+    parts = [
+        ast.Compare(left, [op], [right]) for left, op, right in zip(terms, node.ops, terms[1:], strict=False)
+    ]
+    return joined(ast.And(), parts)
+
+
+def _chosen(node: ast.IfExp) -> ast.expr:
+    if any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node.test)):
+        raise Unsupported("a value may be None, as a tensor decides", node)
+    if isinstance(node.body, _SIMPLE) and isinstance(node.orelse, _SIMPLE):
+        return call("torch.where", node.test, node.body, node.orelse)
+    return call("torch.cond", node.test, later(node.body), later(node.orelse))
+
+
 def _answer(node: ast.Call, called: ast.Attribute) -> ast.expr:
     """A call of torch's that gives a bool of Python's (`torch.equal(x, y)`, `x.equal(y)`), as a tensor."""
     is_method = ast.unparse(called.value) != "torch"
@@ -191,6 +176,13 @@ def negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Invert(), test)
 
 
+_FORMS: Final[Mapping[type[ast.AST], tuple[str, Callable[[Any], ast.expr]]]] = {
+    # What is rewritten where the trace noted a decision of this kind.
+    ast.BoolOp: ("logic", lambda node: joined(node.op, node.values)),
+    ast.UnaryOp: ("logic", lambda node: negated(node.operand)),
+    ast.Compare: ("logic", _chained),
+    ast.IfExp: ("choice", _chosen),
+}
 _NUMBERS: Final[Mapping[str, Callable[[ast.expr], ast.expr]]] = {
     "int": lambda each: method(each, "to", dotted("torch.int64")),
     "float": lambda each: method(each, "to", dotted("torch.float32")),
