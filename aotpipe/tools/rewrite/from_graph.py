@@ -10,7 +10,6 @@ import ast
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -129,12 +128,8 @@ def _method(
     graph = unlifted(program)
     simplify(graph)
     own: dict[str, ast.expr] = {}
-
-    def attribute(path: str) -> ast.expr:
-        return own.get(path) or contents.attribute(path)
-
-    writer = Writer(attribute, contents.leaves, direct=direct)
-    taken = method_inputs(canonical, writer.free)
+    writer = Writer(lambda path: own.get(path) or contents.attribute(path), contents.leaves, direct=direct)
+    arguments, body, leaves = method_inputs(canonical, writer.free)
     # Tensors that a call makes from numbers.
     constants: dict[str, ast.expr] = {}
     specs = program.graph_signature.input_specs
@@ -144,24 +139,22 @@ def _method(
             constant = writer.free(path.replace(".", "_"))
             constants[constant] = value
             own[path] = name(constant)
-    statements, results = writer.body(graph, taken.leaves)
+    statements, results = writer.body(graph, leaves)
     read = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
-    body = [*taken.body, *checks(canonical, taken.leaves)]
+    body += checks(canonical, leaves)
     body += [assign(constant, value) for constant, value in constants.items() if constant in read]
     # ExportedProgram's own structure is that of the call, too.
     structure: Any = graph._out_spec  # noqa: SLF001
     returned = ast.Return(result_expression(structure, results_of(results)))
-    return ast.FunctionDef(called, taken.arguments, [*body, *statements, returned], [])
+    return ast.FunctionDef(called, arguments, [*body, *statements, returned], [])
 
 
 def _head(exported: Exported, made: ast.ClassDef, contents: ModuleContents, stem: str) -> str:
     """The text before the class: what it is, imports, tensors from a file."""
     used = {node.id for node in ast.walk(made) if isinstance(node, ast.Name)}
     library = [f"import {each}" for each in ("math", "operator") if each in used]
-    tensors = []
-    if contents.stored:
-        library.append("from pathlib import Path")
-        tensors = ["", f'_TENSORS = torch.load(Path(__file__).with_name("{stem}.pt"), weights_only=True)']
+    library += ["from pathlib import Path"] if contents.stored else []
+    tensors = f'_TENSORS = torch.load(Path(__file__).with_name("{stem}.pt"), weights_only=True)'
     lines = [
         f'"""{exported.canonical.spec.name}, written by `aotpipe canonicalize`; it needs torch only."""',
         "",
@@ -171,26 +164,18 @@ def _head(exported: Exported, made: ast.ClassDef, contents: ModuleContents, stem
         "import torch",
         *(["import torch.nn.functional as F"] if "F" in used else []),
         "from torch import nn",
-        *tensors,
+        *(["", tensors] if contents.stored else []),
     ]
     return "\n".join(lines) + "\n\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class MethodInputs:
-    """What a method takes.
+def method_inputs(
+    entry: CanonicalEntry, free: Callable[[str], str]
+) -> tuple[ast.arguments, list[ast.stmt], list[ast.expr]]:
+    """The parameters of an entry point, as its example gives them, and what takes them apart.
 
-    Attributes:
-        leaves: An expression for each leaf of the example, in torch's flattening order.
+    The last is an expression for each leaf of the example, in torch's flattening order.
     """
-
-    arguments: ast.arguments
-    body: list[ast.stmt]
-    leaves: list[ast.expr]
-
-
-def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodInputs:
-    """The parameters of an entry point, as its example gives them."""
     kwargs = entry.entry.kwargs
     bound = signature_of(entry.module.forward).bind(*entry.entry.args, **kwargs)
     given: dict[str, tuple[ast.expr, Any]] = {}
@@ -229,7 +214,7 @@ def method_inputs(entry: CanonicalEntry, free: Callable[[str], str]) -> MethodIn
                 called = free(last if isinstance(last, str) and last else wanted)
                 body.append(assign(called, found))
                 leaves[-1] = name(called)
-    return MethodInputs(arguments, body, leaves)
+    return arguments, body, leaves
 
 
 def _default(parameter: inspect.Parameter, example: Any) -> ast.expr | None:
@@ -291,7 +276,7 @@ def checks(entry: CanonicalEntry, leaves: Sequence[ast.expr]) -> Iterator[ast.st
     """A refusal of each constant other than the one that the model was written for."""
     for called, leaf in zip(entry.input_names, leaves, strict=True):
         value = entry.constants.get(called)
-        if called not in entry.constants or value is None:
+        if value is None:
             continue
         differs = ast.Compare(leaf, [ast.NotEq()], [literal(value)])
         text = ast.Constant(f"{called} is not {value!r}, for which this was written")

@@ -123,34 +123,30 @@ class _Function:
         if node.op != "call_function" or nodes.is_effect(node) or nodes.parts(node) or len(node.users) != 1:
             return False
         [user] = node.users
+        first = self._place[node]
         if nodes.name_of_higher(user.target):
             return False
         if user.op == "output":
-            first = self._place[node]
             return self._is_returned(node, user) and not any(first < at for at in self._effects)
         if nodes.times(user, node) != 1 or not self._line.is_same(node, user):
             return False
-        first, last = self._place[node], self._place[user]
-        return not any(first < index < last for index in self._effects)
+        return not any(first < index < self._place[user] for index in self._effects)
 
     def _is_returned(self, node: Node, output: Node) -> bool:
         """Whether a result may stand in the `return` itself: a name would tell a reader nothing."""
         if not self._writer.is_inner or nodes.times(output, node) != 1:
             return False
-        if node.target in _SHORT:
-            return True
         results: Any = output.args[0]
         is_alone = results is node or len(results) == 1
-        return is_alone and self._line.target(node) is None
+        return node.target in _SHORT or (is_alone and self._line.target(node) is None)
 
     def _attribute(self, node: Node) -> None:
         path = str(node.target)
         found = operator.attrgetter(path)(self._graph)
-        if isinstance(found, GraphModule):
-            return
         # A branch may hold a tensor of its own, which was made of numbers.
         own = of_tensor(found) if self._writer.is_inner and isinstance(found, torch.Tensor) else None
-        self._env[node] = own or self._writer.attribute(path)
+        if not isinstance(found, GraphModule):
+            self._env[node] = own or self._writer.attribute(path)
 
     def _call(self, node: Node) -> None:
         op = node.target
@@ -162,10 +158,12 @@ class _Function:
         args = [self._expression(each) for each in node.args]
         given = {} if nodes.is_plain_copy(node) else node.kwargs
         kwargs = {key: self._expression(value) for key, value in given.items()}
-        made = op_syntax.module_call(op, args, self._writer.leaves)
         if nodes.has_index_without_dims(node):
-            made = call("torch.ops.aten.index.Tensor", *args)
-        made = made or op_syntax.op_expression(op, args, kwargs)
+            made: ast.expr = call("torch.ops.aten.index.Tensor", *args)
+        else:
+            made = op_syntax.module_call(op, args, self._writer.leaves) or op_syntax.op_expression(
+                op, args, kwargs
+            )
         if node in self._inlined:
             self._env[node] = made
         elif nodes.is_effect(node) and not node.users:
@@ -205,17 +203,14 @@ class _Function:
         if wanted is None:
             return self._writer.free(nodes.short(node))
         holder = self._held.get(wanted)
-        if holder is not None and self._is_done(holder, node):
+        # Nothing after this node reads what an earlier one computed.
+        if holder is not None and all(self._emitted(user) <= self._place[node] for user in holder.users):
             self._held[wanted] = node
             return wanted
         called = self._writer.free(wanted)
         if called == wanted:
             self._held[wanted] = node
         return called
-
-    def _is_done(self, holder: Node, node: Node) -> bool:
-        """Whether nothing after a node reads what an earlier one computed."""
-        return all(self._emitted(user) <= self._place[node] for user in holder.users)
 
     def _emitted(self, node: Node) -> int:
         while node in self._inlined:

@@ -40,9 +40,8 @@ class ModuleContents:
         self._state = state
         self._tensors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
         self._tensors |= dict(model.named_buffers(remove_duplicate=False))
-        self._extra = {
-            path: tensor for path, tensor in {**state, **constants}.items() if path not in self._tensors
-        }
+        extra = {**state, **constants}
+        self._extra = {path: tensor for path, tensor in extra.items() if path not in self._tensors}
         self.stored: dict[str, torch.Tensor] = {}
         children: dict[str, set[str]] = {}
         for path in [*self._tensors, *self._extra]:
@@ -52,8 +51,7 @@ class ModuleContents:
                 owner, _, last = owner.rpartition(".")
                 children.setdefault(owner, set()).add(last)
         self._modules = sorted(filter(None, children), key=_in_order)
-        found = {path: self._constructor(path) for path in self._modules}
-        self._made = {path: made for path, made in found.items() if made is not None}
+        self._made = {path: made for path in self._modules if (made := self._constructor(path)) is not None}
         # A module whose children are numbered from 0 up is a list.
         self._lists = {
             owner
@@ -103,9 +101,7 @@ class ModuleContents:
             elif not is_inside:
                 start = self._state.get(path, tensor)
                 made.append(self._buffer(path, start, persistent=path in persistent))
-        for path, tensor in self._extra.items():
-            made.append(self._buffer(path, tensor, persistent=False))
-        return made
+        return made + [self._buffer(path, tensor, persistent=False) for path, tensor in self._extra.items()]
 
     def _is_inside(self, path: str) -> bool:
         """Whether the constructor of a module above makes what is at a path."""
@@ -147,9 +143,8 @@ class ModuleContents:
         except AttributeError:
             return None
         kind = type(module)
-        if getattr(nn, kind.__name__, None) is not kind or isinstance(module, _LISTS):
-            return None
-        if next(module.children(), None) is not None:
+        is_torchs = getattr(nn, kind.__name__, None) is kind and not isinstance(module, _LISTS)
+        if not is_torchs or next(module.children(), None) is not None:
             return None
         text = f"nn.{module!r}"
         try:

@@ -80,14 +80,14 @@ def test_parameters_and_leaves():
         Called().eval(), args=({"a": TWO, "b": [TWO]}, TWO), kwargs={"extra": TWO, "scale": 3.0}
     )
     entry = canonical.entries[0]
-    taken = from_graph.method_inputs(entry, Writer(name).free)
-    assert ast.unparse(taken.arguments) == "self, batch, *rest, scale=3.0, extra"
-    assert [ast.unparse(ast.fix_missing_locations(each)) for each in taken.body] == [
+    arguments, body, found = from_graph.method_inputs(entry, Writer(name).free)
+    assert ast.unparse(arguments) == "self, batch, *rest, scale=3.0, extra"
+    assert [ast.unparse(ast.fix_missing_locations(each)) for each in body] == [
         "a = batch['a']",
         "batch_0 = batch['b'][0]",
         "rest_0 = rest[0]",
     ]
-    leaves = dict(zip(entry.input_names, map(ast.unparse, taken.leaves), strict=True))
+    leaves = dict(zip(entry.input_names, map(ast.unparse, found), strict=True))
     assert leaves == {
         "batch.a": "a",
         "batch.b.0": "batch_0",
@@ -95,7 +95,7 @@ def test_parameters_and_leaves():
         "extra": "extra",
         "scale": "scale",
     }
-    [refusal] = from_graph.checks(entry, taken.leaves)
+    [refusal] = from_graph.checks(entry, found)
     assert "if scale != 3.0:" in ast.unparse(ast.fix_missing_locations(refusal))
 
 
