@@ -85,19 +85,15 @@ def calls_of(entry: CanonicalEntry) -> Iterator[tuple[str, Change]]:
     """How each call's tensors come of the example's, in words and as a function."""
     yield "the example", torch.Tensor.clone
     yield "the example again", torch.Tensor.clone
-    yield "with its numbers turned around", _turned
-    yield "with its numbers a tenth", lambda leaf: leaf * 0.1 if leaf.is_floating_point() else leaf.clone()
+    flipped = _of_floats(torch.neg, lambda leaf: leaf.flip(0) if leaf.dim() else leaf.clone())
+    yield "with its numbers turned around", flipped
+    yield "with its numbers a tenth", _of_floats(lambda leaf: leaf * 0.1)
     if not entry.entry.value_ranges:
-        yield (
-            "with its numbers moved",
-            lambda leaf: leaf * 3 + 1 if leaf.is_floating_point() else leaf.clone(),
-        )
+        yield "with its numbers moved", _of_floats(lambda leaf: leaf * 3 + 1)
 
 
-def _turned(leaf: torch.Tensor) -> torch.Tensor:
-    if leaf.is_floating_point():
-        return -leaf
-    return leaf.flip(0) if leaf.dim() else leaf.clone()
+def _of_floats(change: Change, other: Change = torch.Tensor.clone) -> Change:
+    return lambda leaf: change(leaf) if leaf.is_floating_point() else other(leaf)
 
 
 def answers(entry: CanonicalEntry, changes: Sequence[Change], seed: int = 0) -> list[Answer]:
@@ -145,21 +141,16 @@ def with_fix(
     entry = next((each for each in canonical.entries if each.name == found.entry_point), None)
     if entry is None or found.severity != "error" or found.place is None or not found.place.text:
         return found
-    function = _function(found.place, observed[entry.name])
-    if function is None:
+    if (function := _function(found.place, observed[entry.name])) is None:
         return found
     line = (found.place.path, found.place.line)
     one = replace(canonical, entries=(entry,), findings=())
     for place, replacement in _edits(found, function):
         edited = _edited(function, place, replacement)
-        if edited is None:
+        if edited is None or not (calls := _equal_calls(entry, function, *edited)):
             continue
-        text, code = edited
-        calls = _equal_calls(entry, function, text, code)
-        if not calls:
-            continue
-        with _swapped(function, text, code):
-            taken = is_taken(one, observed[entry.name], set(replayed) - {line})
+        with _swapped(function, *edited):
+            taken = is_taken(one, observed[entry.name], frozenset(replayed) - {line})
         if taken:
             fix = Fix(place=place, replacement=replacement, verified=True, calls=calls)
             return replace(found, fix=fix)

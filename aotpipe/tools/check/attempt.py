@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -102,7 +103,7 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
     return found
 
 
-def is_taken(model: Canonical, observed: Observed, replayed: Collection[Line]) -> bool:
+def is_taken(model: Canonical, observed: Observed, replayed: frozenset[Line]) -> bool:
     """Whether the only entry point of a model is exported with these lines replayed."""
     return isinstance(_Entry(model, observed, Attempted()).export(replayed), Exported)
 
@@ -127,12 +128,6 @@ def _last(error: AotpipeError, entry_point: str) -> AotpipeError:
     return said
 
 
-def _end_of_body(events: Iterable[Event]) -> int:
-    """The last line of the statements that these events decide about; 0 where there are none."""
-    found = [deciding(event.place) for event in events if event.kind == "truth"]
-    return max((getattr(each.node, "end_lineno", 0) for each in found if each is not None), default=0)
-
-
 class _Entry:
     def __init__(self, model: Canonical, observed: Observed, found: Attempted) -> None:
         self._model = model
@@ -141,15 +136,15 @@ class _Entry:
         self._found = found
         self._until = time.perf_counter() + _BUDGET_S
         self._outside: list[ExportFailed] = []
-        self._known: dict[frozenset[Line], Exported | AotpipeError] = {}
+        self.export = cache(self._exported)  # the same lines once
 
     def exported(self) -> Exported | None:
         """The program, with what could not be in it replayed; None where that does not help."""
-        first = self.export(())
+        first = self.export(frozenset())
         if isinstance(first, Exported):
             return first
         lines = self._lines()
-        kept = set(lines)
+        kept = frozenset(lines)
         best = self.export(kept) if lines else first
         if not isinstance(best, Exported):
             # What no tensor's value explains, or a tensor's that eager never looked into.
@@ -163,7 +158,7 @@ class _Entry:
                 break
             got = self.export(kept - {line})
             if isinstance(got, Exported):
-                kept.discard(line)
+                kept -= {line}
                 best = got
             else:
                 freed = got
@@ -180,7 +175,7 @@ class _Entry:
         for line in lines:
             if time.perf_counter() > self._until:
                 break
-            got = self.export(set(lines) - {line})
+            got = self.export(frozenset(lines) - {line})
             if isinstance(got, AotpipeError) and (got.message, got.where) != (best.message, best.where):
                 self._refuse(got, self._blamed(got, line, lines))
 
@@ -192,8 +187,10 @@ class _Entry:
 
     def _blamed(self, error: AotpipeError, line: Line, lines: Mapping[Line, list[Event]]) -> list[Event]:
         """The events of a line, or of the refused line in the body that it decides about."""
+        decided = [deciding(event.place) for event in lines[line] if event.kind == "truth"]
+        end = max((getattr(each.node, "end_lineno", 0) for each in decided if each is not None), default=0)
         for other, events in lines.items():
-            inside = line[0] == other[0] and line[1] < other[1] <= _end_of_body(lines[line])
+            inside = line[0] == other[0] and line[1] < other[1] <= end
             if inside and error.where == events[0].place.where and events[0].kind != "truth":
                 return events
         return lines[line]
@@ -211,14 +208,8 @@ class _Entry:
                     events.append(event)
         return found
 
-    def export(self, lines: Collection[Line]) -> Exported | AotpipeError:
-        """Export with these lines replayed; the same lines once."""
-        key = frozenset(lines)
-        if key not in self._known:
-            self._known[key] = self._exported(key)
-        return self._known[key]
-
-    def _exported(self, lines: Collection[Line]) -> Exported | AotpipeError:
+    def _exported(self, lines: frozenset[Line]) -> Exported | AotpipeError:
+        """Export with these lines replayed."""
         first = {event.line for event in self._observed.first}
         later = [event for event in self._observed.events.values() if event.line not in first]
         events = [event for event in (*self._observed.first, *later) if event.line in lines]

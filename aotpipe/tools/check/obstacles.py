@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, OPAQUE, below, dotted
@@ -81,7 +80,7 @@ def _unsupported(error: UnsupportedOps, observed: Mapping[str, Observed]) -> Ite
         said = f"{op.name} has no lowering" if op.reason.startswith("has no") else f"{op.name} {op.reason}"
         if event is not None:
             code = _BY_KIND[event.kind]
-            yield _of_event(event, code, _said(code, event), said, _HINTS[code])
+            yield _of_event(event, code, _said(code, event), reason=said, hint=_HINTS[code])
             continue
         more = f"met {op.count} times, first here" if op.count > 1 else ""
         own = {"where": op.where, "place": of_source_line(op.where)}
@@ -94,16 +93,8 @@ def _taken_at(where: SourceLine | None, kind: Kind, observed: Mapping[str, Obser
     return next((e for e in events if e.kind == kind and e.node.varies and e.place.where == where), None)
 
 
-def _of_event(event: Event, code: str, message: str, reason: str, hint: str) -> Diagnostic:
-    return Diagnostic.of(
-        code=code,
-        message=message,
-        reason=reason,
-        hint=hint,
-        place=event.place,
-        history=event.node.history(),
-        seen=True,
-    )
+def _of_event(event: Event, code: str, message: str, **more: str) -> Diagnostic:
+    return Diagnostic.of(code, message, place=event.place, history=event.node.history(), seen=True, **more)
 
 
 def _said(code: str, event: Event) -> str:
@@ -115,11 +106,11 @@ def _obstacle(refusal: Refusal, observed: Observed | None) -> Diagnostic:
     event = min(refusal.events, key=lambda each: _ORDER.index(each.kind), default=None)
     code = _code(error, event, observed)
     hint = _HINTS.get(code, "") or (error.hint if _ADVICE not in error.hint else "")
+    more = {"hint": hint, "entry_point": refusal.entry_point}
     if event is None:
-        return Diagnostic.of_error(code, error, hint=hint, entry_point=refusal.entry_point)
-    message = error.message if code in _OWN_WORDS or code not in _SAID else _said(code, event)
-    found = _of_event(event, code, message, _reason(code, error, event), hint)
-    return replace(found, entry_point=refusal.entry_point)
+        return Diagnostic.of_error(code, error, **more)
+    message = _said(code, event) if code in _SAID else error.message
+    return _of_event(event, code, message, reason=_reason(code, error, event), **more)
 
 
 def _code(error: AotpipeError, event: Event | None, observed: Observed | None) -> str:
