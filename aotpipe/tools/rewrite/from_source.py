@@ -12,7 +12,8 @@ import copy
 import inspect
 import linecache
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -66,8 +67,8 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
     nodes = [node for graph in graphs if isinstance(graph, GraphModule) for node in graph.graph.nodes]
     # A graph takes a number out of a tensor for a size only.
     has_sizes = any(ops.name_of(node) in ("item", "_local_scalar_dense") for node in nodes)
-    form = {"sizes": has_sizes, "contiguous": contiguous}
-    edits = dict(_edits(kept, decisions, lines, form, attributes))
+    rewrite = partial(rewrite_function, sizes=has_sizes, contiguous=contiguous, attributes=attributes)
+    edits = dict(_edits(kept, decisions, lines, rewrite, attributes))
     edits |= dict(state_edits(kept, canonical.model, states))
     parts = [_text(each, lines, edits) for each in kept]
     return Code(
@@ -93,7 +94,7 @@ def _edits(
     kept: Iterable[ast.stmt],
     decisions: Sequence[Decision],
     lines: Sequence[str],
-    form: Mapping[str, bool],
+    rewrite: Callable[[ast.FunctionDef, Sequence[Decision]], ast.FunctionDef],
     attributes: Collection[str],
 ) -> Iterator[tuple[tuple[int, int], str]]:
     """For each function in which the trace decided something, its lines and its new text."""
@@ -111,11 +112,8 @@ def _edits(
         if contains(function.body, ast.Yield, ast.YieldFrom):
             raise Unsupported("a tensor decides in a generator", function)
         syntax.mark(function.body, lines)
-        made = rewrite_function(
-            function, [decisions[at] for at in sorted(mine)], attributes=attributes, **form
-        )
-        depth = function.col_offset // 4
-        yield (first, last), text_of([made], depth)
+        made = rewrite(function, [decisions[at] for at in sorted(mine)])
+        yield (first, last), text_of([made], function.col_offset // 4)
     if left:
         raise Unsupported("a tensor decides outside of the model's functions")
 
@@ -143,8 +141,7 @@ def _joined(tree: ast.Module, kept: Sequence[ast.stmt], parts: Sequence[str], li
         first = tree.body[0]
         out += ["\n".join(lines[first.lineno - 1 : first.end_lineno]), ""]
     is_torch_known = any("torch" in defined(each) for each in kept)
-    previous: ast.stmt | None = None
-    for statement, part in zip(kept, parts, strict=True):
+    for previous, statement, part in zip([None, *kept], kept, parts, strict=False):
         if previous is not None:
             pair = (previous, statement)
             gap = 2 if any(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in pair) else 1
@@ -153,7 +150,6 @@ def _joined(tree: ast.Module, kept: Sequence[ast.stmt], parts: Sequence[str], li
                 gap = int("" in map(str.strip, between))
             out += [""] * gap
         out.append(part)
-        previous = statement
         if _is_future(statement) and not is_torch_known:
             out += ["", "import torch"]
             is_torch_known = True
@@ -207,23 +203,21 @@ def _is_future(statement: ast.stmt) -> bool:
 def _narrowed(statement: ast.stmt, names: set[str]) -> ast.stmt:
     if not isinstance(statement, _IMPORTS) or _is_future(statement):
         return statement
-    used = [each for each in statement.names if (each.asname or each.name).partition(".")[0] in names]
-    if len(used) == len(statement.names):
-        return statement
     narrowed = copy.copy(statement)
-    narrowed.names = used
+    narrowed.names = [
+        each for each in statement.names if (each.asname or each.name).partition(".")[0] in names
+    ]
     return narrowed
 
 
 def imports(statements: Iterable[ast.stmt]) -> set[str]:
     """The packages that statements import."""
     found: set[str] = set()
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Import):
-                found |= {each.name.partition(".")[0] for each in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                found.add("." if node.level else (node.module or "").partition(".")[0])
+    for node in (inner for each in statements for inner in ast.walk(each)):
+        if isinstance(node, ast.Import):
+            found |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add("." if node.level else (node.module or "").partition(".")[0])
     return found
 
 
@@ -235,10 +229,12 @@ def state_attributes(exported: Exported) -> dict[str, torch.dtype]:
     """
     model = exported.canonical.model
     own = dict(model.named_buffers(remove_duplicate=False))
-    found: dict[str, torch.dtype] = {}
-    for entry in exported.entries:
-        buffers, _ = writes(entry.program)
-        found |= {path: hops.held(entry.program, path).dtype for path in buffers if path not in own}
+    found = {
+        path: hops.held(entry.program, path).dtype
+        for entry in exported.entries
+        for path in writes(entry.program)[0]
+        if path not in own
+    }
     for path, dtype in found.items():
         owner, _, last = path.rpartition(".")
         try:
@@ -261,14 +257,11 @@ def state_edits(
         Unsupported: It is not set once in its class's `__init__`.
     """
     classes = {node.name: node for node in statements if isinstance(node, ast.ClassDef)}
-    done: set[tuple[str, str]] = set()
+    first: dict[tuple[str, str], str] = {}
     for path in states:
         owner, _, last = path.rpartition(".")
-        module = model.get_submodule(owner)
-        kind = type(module).__name__
-        if (kind, last) in done:
-            continue
-        done.add((kind, last))
+        first.setdefault((type(model.get_submodule(owner)).__name__, last), path)
+    for (kind, last), path in first.items():
         target = ast.dump(ast.Attribute(ast.Name("self", ast.Load()), last, ast.Store()))
         found = [
             node
@@ -280,7 +273,7 @@ def state_edits(
         if len(found) != 1:
             raise Unsupported(f"`{path}` is not set once in the class's own __init__")
         [node] = found
-        value = vars(module)[last]
+        value = vars(model.get_submodule(path.rpartition(".")[0]))[last]
         tensor = node.value
         if not isinstance(value, torch.Tensor):
             kinds = {"dtype": literal(torch.float64)} if type(value) is float else {}
@@ -301,12 +294,7 @@ def register(model: nn.Module, states: Mapping[str, torch.dtype]) -> None:
         module.register_buffer(last, torch.as_tensor(value, dtype=dtype), persistent=False)
 
 
-def changes(function: ast.FunctionDef, names: Iterable[str]) -> bool:
+def changes(function: ast.FunctionDef, names: Collection[str]) -> bool:
     """Whether a function writes one of these attributes by `+=` or its kin."""
-    wanted = set(names)
-    return any(
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.target, ast.Attribute)
-        and node.target.attr in wanted
-        for node in ast.walk(function)
-    )
+    written = (node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign))
+    return any(isinstance(each, ast.Attribute) and each.attr in names for each in written)

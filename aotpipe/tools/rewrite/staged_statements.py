@@ -65,16 +65,15 @@ class Lowering:
 
     def _has(self, node: ast.stmt, *kinds: str) -> bool:
         line = getattr(node, "lineno", None)
-        return line is not None and any(each.line == line and each.kind in kinds for each in self._decisions)
+        return any(each.line == line and each.kind in kinds for each in self._decisions)
 
     def _find_flags(self, body: Block) -> None:
         """The flags that staged statements set: what tests them is staged too."""
-        while True:
+        before = None
+        while self._flags != before:
+            before = frozenset(self._flags)
             inside = [inner for each in self._statements(body) for inner in assigned([each])]
-            found = {each for each in inside if each.startswith((DONE, SKIP, STOP))}
-            if found <= self._flags:
-                return
-            self._flags |= found
+            self._flags |= {each for each in inside if each.startswith((DONE, SKIP, STOP))}
 
     def _without_jumps(self, body: Block) -> Block:
         """Breaks and continues of staged loops as flags."""

@@ -39,16 +39,16 @@ def simple(body: Block) -> dict[str, ast.expr] | None:
     """What statements set variables to, where it is other variables or numbers, and they do nothing else."""
     found: dict[str, ast.expr] = {}
     for node in body:
-        if isinstance(node, ast.Pass):
-            continue
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-            return None
-        [target] = node.targets
-        if not isinstance(target, ast.Name) or not isinstance(node.value, ast.Name | ast.Constant):
-            return None
-        if isinstance(node.value, ast.Constant) and not isinstance(node.value.value, NUMBER):
-            return None
-        found[target.id] = node.value
+        match node:
+            case ast.Pass():
+                continue
+            case ast.Assign(
+                targets=[ast.Name(id=target)],
+                value=ast.Name() | ast.Constant(value=bool() | int() | float()) as value,
+            ):
+                found[target] = value
+            case _:
+                return None
     around = {each.id for each in found.values() if isinstance(each, ast.Name)}
     return None if around & found.keys() else found
 
@@ -56,10 +56,8 @@ def simple(body: Block) -> dict[str, ast.expr] | None:
 def numbers_in(target: ast.expr, value: ast.expr) -> dict[str, object]:
     """The variables that an assignment sets to numbers that stand in the code."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        found: dict[str, object] = {}
-        for each, part in zip(target.elts, value.elts, strict=True):
-            found |= numbers_in(each, part)
-        return found
+        found = [numbers_in(*pair) for pair in zip(target.elts, value.elts, strict=True)]
+        return {each: number for numbers in found for each, number in numbers.items()}
     try:
         number = ast.literal_eval(value)
     except (ValueError, TypeError, SyntaxError):
