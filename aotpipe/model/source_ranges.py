@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
@@ -205,22 +205,23 @@ def constructs(place: Place) -> Iterator[Deciding]:
         inner = node
 
 
+_TESTS: Final[Mapping[type[ast.AST], tuple[str, str]]] = {
+    ast.If: ("if", "torch.cond"),
+    ast.While: ("while", "torch.while_loop"),
+    ast.IfExp: ("conditional expression", "torch.cond"),
+    ast.Assert: ("assert", ASSERT),
+}
+
+
 def _construct(node: ast.AST, inner: ast.AST | None) -> tuple[str, str] | None:
     match node:
-        case ast.If(test=test) if test is inner:
-            return "if", "torch.cond"
-        case ast.While(test=test) if test is inner:
-            return "while", "torch.while_loop"
-        case ast.IfExp(test=test) if test is inner:
-            return "conditional expression", "torch.cond"
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) | ast.Assert(test=test):
+            return _TESTS[type(node)] if test is inner else None
         case ast.For(iter=ast.Call(func=ast.Name(id="range")) as items) if items is inner:
             return "for over range", "torch.while_loop"
-        case ast.Assert(test=test) if test is inner:
-            return "assert", ASSERT
-        case ast.BoolOp(op=ast.And()):
-            return "and", "torch.logical_and"
-        case ast.BoolOp(op=ast.Or()):
-            return "or", "torch.logical_or"
+        case ast.BoolOp(op=op):
+            name = "and" if isinstance(op, ast.And) else "or"
+            return name, f"torch.logical_{name}"
         case ast.UnaryOp(op=ast.Not()):
             return "not", "torch.logical_not"
         case ast.Compare(ops=ops) if len(ops) > 1:

@@ -165,19 +165,15 @@ def _why_not_rewritten(event: Event) -> str:
     """Why the control flow of a function is not rewritten; empty where no reason is known."""
     found = deciding(event.place)
     if found is None:
-        is_comprehended = any(isinstance(node, COMPREHENSIONS) for node in around(event.place))
-        return (
-            "the test of a comprehension is left as it is"
-            if is_comprehended
-            else "the value is used where Python itself wants a bool"
-        )
-    function = found.function
-    if isinstance(function, ast.Lambda):
-        return "a lambda is left as it is"
-    if isinstance(function, ast.AsyncFunctionDef):
-        return "an async function is left as it is"
-    for node in below(function) if function else ():
+        if any(isinstance(node, COMPREHENSIONS) for node in around(event.place)):
+            return "the test of a comprehension is left as it is"
+        return "the value is used where Python itself wants a bool"
+    for node in (found.function, *below(found.function)) if found.function else ():
         match node:
+            case ast.Lambda() if node is found.function:
+                return "a lambda is left as it is"
+            case ast.AsyncFunctionDef() if node is found.function:
+                return "an async function is left as it is"
             case ast.Yield() | ast.YieldFrom():
                 return "a generator is left as it is"
             case ast.Call(func=ast.Name(id=called)) if called in OPAQUE:

@@ -39,6 +39,7 @@ _SHORT: Final = (ATEN.clone.default, ATEN.full.default, ATEN.scalar_tensor.defau
 _TAKEN: Final = frozenset(
     "self torch F nn math operator Path getattr setattr super float complex ValueError _TENSORS".split()
 )
+_ROLES: Final = {"cond": ("true_fn", "false_fn"), "while_loop": ("cond_fn", "body_fn")}
 Statements = list[ast.stmt]
 Given = list[tuple[ast.expr, str | None]]
 """What a local function takes, and its parameter; without one it reads the expression from around it."""
@@ -230,50 +231,40 @@ class _Function:
 
     def _higher(self, node: Node, op: Any) -> ast.expr:
         self._writer.count += 1
-        number, direct = self._writer.count, self._writer.direct
-        owner = "torch.ops.higher_order" if direct else "torch"
+        number, direct, called = self._writer.count, self._writer.direct, nodes.name_of_higher(op)
         arguments: tuple[Any, ...] = node.args
-
-        def functions(given: Given, **graphs: Any) -> list[ast.expr]:
-            single = self._is_single(node)
-            return [
-                self._local(f"{role}_{number}", graph, given, node, single=single)
-                for role, graph in graphs.items()
-            ]
-
-        match nodes.name_of_higher(op):
-            case "cond":
-                test, then, other, operands = arguments
-                if direct:
-                    given = self._named(operands, "part")
-                else:
-                    # Variables are parameters of their own name, attributes are read as they are.
-                    made = map(self._expression, operands)
-                    given = [(each, each.id if isinstance(each, ast.Name) else None) for each in made]
-                bodies = functions(given, true_fn=then, false_fn=other)
-                passed = {called: made for made, called in given if called}
-                return call(f"{owner}.cond", self._expression(test), *bodies, tuple_of(list(passed.values())))
-            case "while_loop":
-                test, body, carried, extra = arguments
-                if direct:
-                    given = self._named([*carried, *extra], "part")
-                else:
-                    outer: Given = [(self._expression(each), None) for each in extra]
-                    given = [
-                        *self._named(carried, "carried", [ast.unparse(each) for each, _ in outer]),
-                        *outer,
-                    ]
-                bodies = functions(given, cond_fn=test, body_fn=body)
-                values = [made for made, _ in given]
-                parts = [values[: len(carried)], *([values[len(carried) :]] if direct else [])]
-                return call(f"{owner}.while_loop", *bodies, *map(tuple_of, parts))
-            case other:
-                args = [self._operand(each, f"{other}_{number}", node) for each in node.args]
-                kwargs = {
-                    key: self._operand(value, f"{other}_{number}_{key}", node)
-                    for key, value in node.kwargs.items()
-                }
-                return call(f"torch.ops.higher_order.{other}", *args, **kwargs)
+        if called not in _ROLES:
+            args = [self._operand(each, f"{called}_{number}", node) for each in arguments]
+            kwargs = {
+                key: self._operand(value, f"{called}_{number}_{key}", node)
+                for key, value in node.kwargs.items()
+            }
+            return call(f"torch.ops.higher_order.{called}", *args, **kwargs)
+        is_cond = called == "cond"
+        graphs = arguments[1:3] if is_cond else arguments[:2]
+        carried, extra = (arguments[3], ()) if is_cond else arguments[2:]
+        given: Given = [(self._expression(each), None) for each in extra]
+        if direct:
+            given = self._named([*carried, *extra], "part")
+        elif is_cond:
+            # Variables are parameters of their own name, attributes are read as they are.
+            made = map(self._expression, carried)
+            given = [(each, each.id if isinstance(each, ast.Name) else None) for each in made]
+        else:
+            given = [*self._named(carried, "carried", [ast.unparse(each) for each, _ in given]), *given]
+        bodies = [
+            self._local(f"{role}_{number}", graph, given, node)
+            for role, graph in zip(_ROLES[called], graphs, strict=True)
+        ]
+        owner = "torch.ops.higher_order" if direct else "torch"
+        if is_cond:
+            passed = {parameter: made for made, parameter in given if parameter}
+            return call(
+                f"{owner}.cond", self._expression(arguments[0]), *bodies, tuple_of(list(passed.values()))
+            )
+        values = [made for made, _ in given]
+        parts = [values[: len(carried)], *([values[len(carried) :]] if direct else [])]
+        return call(f"{owner}.while_loop", *bodies, *map(tuple_of, parts))
 
     def _named(self, values: Sequence[Any], wanted: str, taken: Sequence[str] = ()) -> Given:
         """Operands, each as a parameter of its own: of a variable's name where that is not taken."""
@@ -294,15 +285,15 @@ class _Function:
                 return self._local(called, value, [(name(each), each) for each in names], node)
         return self._expression(value)
 
-    def _local(self, wanted: str, graph: Any, given: Given, node: Node, *, single: bool = False) -> ast.expr:
-        """Write a graph as a function beside, and give its name; `single` takes its one result by itself."""
+    def _local(self, wanted: str, graph: Any, given: Given, node: Node) -> ast.expr:
+        """Write a graph as a function beside, and give its name."""
         called = self._writer.free(wanted)
         before, outer = set(self._writer.names), self._writer.is_inner
         self._writer.is_inner = True
         values = [name(parameter) if parameter else made for made, parameter in given]
         body, result = self._writer.body(operator.attrgetter(str(graph.target))(self._graph), values)
         self._writer.names, self._writer.is_inner = before, outer
-        if single:
+        if self._is_single(node):
             [result] = results_of(result)
         parameters = list(dict.fromkeys(parameter for _, parameter in given if parameter))
         made = function(called, parameters, [*body, ast.Return(result)])
