@@ -189,8 +189,6 @@ def _edits(found: Diagnostic, function: FunctionType) -> Iterator[tuple[Place, s
                 if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
                     value = ast.BinOp(ast.Name(part.target.id, ast.Load()), part.op, part.value)
                     yield source_ranges.of_node(path, part), f"{part.target.id} = {ast.unparse(value)}"
-        case _:
-            return
 
 
 def _converted(node: ast.expr) -> ast.expr | None:

@@ -84,7 +84,9 @@ def attempt(canonical: Canonical, observed: Mapping[str, Observed], request: Req
         one = replace(canonical, entries=(entry,), findings=())
         attempts = _Entry(one, observed[entry.name], found)
         exported = attempts.exported()
-        found.refusals += attempts.outside()
+        # What the traces changed outside of the model, each once.
+        outside = {str(error): error for error in attempts.outside}
+        found.refusals += [Refusal(error, entry.name) for error in outside.values()]
         if exported is None:
             found.complete = False
             continue
@@ -135,7 +137,7 @@ class _Entry:
         self._observed = observed
         self._found = found
         self._until = time.perf_counter() + _BUDGET_S
-        self._outside: list[ExportFailed] = []
+        self.outside: list[ExportFailed] = []
         self.export = cache(self._exported)  # the same lines once
 
     def exported(self) -> Exported | None:
@@ -179,12 +181,6 @@ class _Entry:
             if isinstance(got, AotpipeError) and (got.message, got.where) != (best.message, best.where):
                 self._refuse(got, self._blamed(got, line, lines))
 
-    def outside(self) -> list[Refusal]:
-        """What the traces changed outside of the model, each once."""
-        return [
-            Refusal(error, self._entry.name) for error in {str(each): each for each in self._outside}.values()
-        ]
-
     def _blamed(self, error: AotpipeError, line: Line, lines: Mapping[Line, list[Event]]) -> list[Event]:
         """The events of a line, or of the refused line in the body that it decides about."""
         decided = [deciding(event.place) for event in lines[line] if event.kind == "truth"]
@@ -215,7 +211,7 @@ class _Entry:
         events = [event for event in (*self._observed.first, *later) if event.line in lines]
         known = with_replay(self._entry, events)
         try:
-            with discovery.telling(self._outside), garbage_collector.paused(), lines_of_helpers():
+            with discovery.telling(self.outside), garbage_collector.paused(), lines_of_helpers():
                 return export(replace(self._model, entries=(known,)))
         except AotpipeError as error:
             return _last(error, self._entry.name)

@@ -119,7 +119,7 @@ def write(
     raise refused[0]
 
 
-def _generated(exported: Exported, file_name: str, *, direct: bool = False) -> Code:
+def _generated(exported: Exported, file_name: str, *, direct: bool) -> Code:
     try:
         return generate_class(exported, Path(file_name).stem, direct=direct)
     except TypeError as error:

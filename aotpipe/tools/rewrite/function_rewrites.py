@@ -146,14 +146,12 @@ class _FunctionRewriter:
         """What the trace noted last of a statement with such variables, at its line if it has one."""
         wanted = set(names)
         line = getattr(node, "lineno", None)
-        best: Decision | None = None
-        most = -len(self._decisions)
-        for each in self._decisions:
-            if each.kind in kinds and line in (None, each.line):
-                likeness = len(wanted.intersection(each.names)) - len(set(each.names) - wanted)
-                if likeness >= most or best is None:
-                    best, most = each, likeness
-        return best
+        noted = [each for each in self._decisions if each.kind in kinds and line in (None, each.line)]
+        return max(
+            reversed(noted),
+            key=lambda each: len(wanted.intersection(each.names)) - len(set(each.names) - wanted),
+            default=None,
+        )
 
     def _if(self, node: ast.If) -> Block:
         raising = self._decision(node, ("raises",), ()) is not None and hasattr(node, "lineno")
@@ -178,11 +176,8 @@ class _FunctionRewriter:
     def _chosen(self, node: ast.If, outs: Sequence[str], test: ast.expr, facts: Facts) -> Block | None:
         """Write a branch that only sets variables to others or to numbers without torch.cond, else None."""
         then, other = statements.simple(node.body), statements.simple(node.orelse)
-        if (
-            then is None
-            or other is None
-            or not isinstance(test, ast.Name | ast.Compare | ast.UnaryOp | ast.BinOp)
-        ):
+        is_simple = isinstance(test, ast.Name | ast.Compare | ast.UnaryOp | ast.BinOp)
+        if then is None or other is None or not is_simple:
             return None
         if any(each not in self._known and not (each in then and each in other) for each in outs):
             return None

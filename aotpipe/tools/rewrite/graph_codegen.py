@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
+from aotpipe.model import source
 from aotpipe.passes import hops
 from aotpipe.tools.rewrite import nodes, op_syntax
 from aotpipe.tools.rewrite.nodes import ATEN
@@ -220,8 +221,9 @@ class _Function:
             return len(self._nodes)
         return self._place[node]
 
-    def _placed(self, statement: ast.stmt, node: Node) -> ast.stmt:
-        statement.where = self._line.where(node)  # type: ignore[attr-defined]
+    @staticmethod
+    def _placed(statement: ast.stmt, node: Node) -> ast.stmt:
+        statement.where = source.from_stack_trace(node.meta.get("stack_trace"))  # type: ignore[attr-defined]
         return statement
 
     def _is_single(self, node: Node) -> bool:

@@ -18,7 +18,6 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from aotpipe.errors import SourceLine
 from aotpipe.model import source
 from aotpipe.passes import alias_copies, hops, ops
 
@@ -234,10 +233,6 @@ class Lines:
         """The variable that a line gives its result to, where this node is the last of the line."""
         place = self._place.get(node)
         return _targets(place[0]).get(place[1]) if place is not None and node in self._last else None
-
-    def where(self, node: Node) -> SourceLine | None:
-        """The user's line."""
-        return source.from_stack_trace(node.meta.get("stack_trace"))
 
 
 def _place(node: Node) -> tuple[str, int] | None:

@@ -215,12 +215,11 @@ class Facts:
     """What the trace noted of the variables of a statement."""
 
     def __init__(self, decision: Decision | None) -> None:
-        names = decision.names if decision else ()
-        abstracts = map(_computed, decision.abstracts) if decision else ()
-        self._forms: dict[str, AbstractValue] = dict(zip(names, abstracts, strict=True))
-        self.before: dict[str, Any] = dict(zip(names, decision.before, strict=False)) if decision else {}
-        self._after = [dict(zip(names, path, strict=False)) for path in decision.after] if decision else []
-        self.taken = decision.taken if decision else {}
+        noted = decision or Decision(kind="branch", path="", line=0)
+        self._forms = dict(zip(noted.names, map(_computed, noted.abstracts), strict=True))
+        self.before: dict[str, Any] = dict(zip(noted.names, noted.before, strict=False))
+        self._after = [dict(zip(noted.names, path, strict=False)) for path in noted.after]
+        self.taken = noted.taken
 
     def form(self, variable: str) -> AbstractValue | None:
         """What a variable is afterwards; None where the trace did not note it."""

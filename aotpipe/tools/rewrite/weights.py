@@ -130,8 +130,7 @@ class ModuleContents:
         return ast.Expr(method(self.attribute(owner), "register_buffer", ast.Constant(last), value, **more))
 
     def _value(self, path: str, tensor: torch.Tensor) -> ast.expr:
-        found = of_tensor(tensor)
-        if found is not None:
+        if (found := of_tensor(tensor)) is not None:
             return found
         self.stored[path] = tensor.detach().cpu().clone().contiguous()
         return method(item(name("_TENSORS"), path), "clone")

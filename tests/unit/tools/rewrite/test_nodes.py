@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from aotpipe.model import source
 from aotpipe.tools.rewrite import nodes, op_syntax
 from aotpipe.tools.rewrite.nodes import Lines, is_own_copy, writes
 from tests.unit.tools.rewrite.graph import graph, node, program
@@ -52,7 +53,7 @@ def test_a_line_names_its_last_result():
     assert lines.target(sub) is None
     assert lines.is_same(mul, add)
     assert not lines.is_same(add, sub)
-    assert str(lines.where(add)).partition(":")[0].endswith("test_nodes.py")
+    assert str(source.from_stack_trace(add.meta["stack_trace"])).partition(":")[0].endswith("test_nodes.py")
 
 
 def test_what_is_there_for_more_than_its_result():
