@@ -119,11 +119,11 @@ def difference(want: Answer, got: Answer, relative: float = _RELATIVE) -> str:
     if len(want) != len(got):
         return f"gives {len(got)} results for {len(want)}"
     for (name, ours), theirs in zip(want.items(), got.values(), strict=True):
+        if ours is None and theirs is not None:
+            return f"gives {name!r} where eager gives none"
+        if ours is not None and theirs is None:
+            return f"gives no tensor or number for {name!r}"
         if ours is None or theirs is None:
-            if theirs is not None:
-                return f"gives {name!r} where eager gives none"
-            if ours is not None:
-                return f"gives no tensor or number for {name!r}"
             continue
         if ours.shape != theirs.shape:
             return f"gives {name!r} the shape {theirs.shape} for {ours.shape}"

@@ -193,10 +193,8 @@ def _original(canonical: Canonical) -> str | None:
     model = canonical.model
     forward = inspect.unwrap(canonical.entries[0].module.forward)
     for thing in (type(model), forward):
-        try:
+        with suppress(TypeError, OSError):
             path = inspect.getsourcefile(thing)
-        except (TypeError, OSError):
-            continue
-        if path is not None and source.is_user_file(path):
-            return path
+            if path is not None and source.is_user_file(path):
+                return path
     return None

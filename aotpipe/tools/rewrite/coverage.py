@@ -29,6 +29,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import torch
 
+from aotpipe.canonicalize.values.trace import assigned
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.validate.inputs import draw
@@ -38,7 +39,6 @@ Change = Callable[[Array], Array]
 _MOST_S: Final = 100.0
 _SEEDS: Final = 24
 
-_TURNED: Final[Mapping[str, Change]] = {"turned around": lambda array: np.flip(array)}
 # The kinds of numpy: floats, bools, whole numbers; whole numbers of no dimensions have others.
 _CHANGES: Final[Mapping[str, Mapping[str, Change]]] = {
     "f": {
@@ -47,10 +47,13 @@ _CHANGES: Final[Mapping[str, Mapping[str, Change]]] = {
         "three times plus one": lambda array: array * 3 + 1,
         "a hundred times": lambda array: array * 100,
         "zeros": np.zeros_like,
-        **_TURNED,
+        "turned around": np.flip,
     },
     "b": {"all False": np.zeros_like, "all True": np.ones_like, "negated": np.logical_not},
-    "i": {**_TURNED, "numbered": lambda array: np.arange(array.size) % (int(array.max(initial=0)) + 2)},
+    "i": {
+        "turned around": np.flip,
+        "numbered": lambda array: np.arange(array.size) % (int(array.max(initial=0)) + 2),
+    },
 }
 _SCALARS: Final[Mapping[str, Change]] = {
     "0": np.zeros_like,
@@ -166,15 +169,13 @@ class Counters:
 def counting(path: str) -> Iterator[Counters]:
     """Count the branches and loops of a file while the body runs."""
     counters = Counters(path)
-    owners: tuple[Any, ...] = (torch, torch.ops.higher_order)
-    originals = [(owner, what, getattr(owner, what)) for owner in owners for what in get_args(What)]
-    try:
-        for owner, what, op in originals:
-            setattr(owner, what, counters.counting(what, op))
+
+    def counted(owner: object) -> dict[str, Any]:
+        return {what: counters.counting(what, getattr(owner, what)) for what in get_args(What)}
+
+    of_graphs = torch.ops.higher_order
+    with assigned(torch, **counted(torch)), assigned(of_graphs, **counted(of_graphs)):
         yield counters
-    finally:
-        for owner, what, op in originals:
-            setattr(owner, what, op)
 
 
 @contextmanager

@@ -161,19 +161,18 @@ def _entered(found: Calls, frame: FrameType) -> None:
 
 def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) -> None:
     """Note a call for the model's code that made it, also through Python's own library."""
-    inner = frame
-    if kind == "clock" and inner is not None and not source_ranges.is_model(inner):
+    if kind == "clock" and frame is not None and not source_ranges.is_model(frame):
         return  # logging and its kin read the clock for themselves
-    while inner is not None and not source_ranges.is_model(inner):
-        path = inner.f_code.co_filename
+    while frame is not None and not source_ranges.is_model(frame):
+        path = frame.f_code.co_filename
         # What torch, an import and this recording do for themselves is their own affair.
         is_standard = path.startswith(_STANDARD) and not ("site-packages" in path or "dist-packages" in path)
         is_standard = is_standard or path == _FROZEN_MAPPING
         if not (is_standard or (kind == "file" and _is_reader(path))):
             return
-        inner = inner.f_back
-    if inner is not None and len(found.effects) < _MOST:
-        found.effects.append(Effect(kind, name, source_ranges.of_frame(inner)))
+        frame = frame.f_back
+    if frame is not None and len(found.effects) < _MOST:
+        found.effects.append(Effect(kind, name, source_ranges.of_frame(frame)))
 
 
 def _is_reader(path: str) -> bool:
