@@ -24,9 +24,7 @@ _SIMPLE: Final = (ast.Name, ast.Constant, ast.Attribute)
 _OF_MATH: Final = frozenset(
     "sqrt exp log log2 log10 sin cos tan tanh floor ceil trunc atan2 pow hypot".split()
 )
-_ABSENT: Final = frozenset(
-    {"any", "all", "isinstance", "sum", "sorted", "len", "divmod", "tensor", "complex"}
-)
+_ABSENT: Final = frozenset("any all isinstance sum sorted len divmod tensor complex".split())
 
 
 class Unsupported(Exception):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
 from aotpipe.canonicalize.inputs.pytrees import PLAIN
@@ -108,14 +107,12 @@ def _tensors(entries: Sequence[ExportedEntry]) -> tuple[dict[str, torch.Tensor],
     constants: dict[str, torch.Tensor] = {}
     for entry in entries:
         written, _ = writes(entry.program)
-        for spec in entry.program.graph_signature.input_specs:
-            if spec.kind not in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                continue
-            target = str(spec.target)
+        signature = entry.program.graph_signature
+        for target in (*signature.buffers, *signature.lifted_tensor_constants):
             tensor = hops.held(entry.program, target).detach()
             if target in written:
                 state[target] = tensor
-            elif spec.kind is InputKind.BUFFER or of_tensor(tensor) is None:
+            elif target in signature.buffers or of_tensor(tensor) is None:
                 constants[target] = tensor
     return state, {path: tensor for path, tensor in constants.items() if path not in state}
 
@@ -132,9 +129,10 @@ def _method(
     arguments, body, leaves = method_inputs(canonical, writer.free)
     # Tensors that a call makes from numbers.
     constants: dict[str, ast.expr] = {}
-    specs = program.graph_signature.input_specs
-    lifted = {str(spec.target) for spec in specs if spec.kind is InputKind.CONSTANT_TENSOR}
-    for path in sorted({str(node.target) for node in graph.graph.find_nodes(op="get_attr")} & lifted):
+    lifted = program.graph_signature.lifted_tensor_constants
+    for path in sorted(
+        {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}.intersection(lifted)
+    ):
         if path in program.constants and (value := of_tensor(program.constants[path])) is not None:
             constant = writer.free(path.replace(".", "_"))
             constants[constant] = value

@@ -98,22 +98,21 @@ def _edits(
     attributes: Collection[str],
 ) -> Iterator[tuple[tuple[int, int], str]]:
     """For each function in which the trace decided something, its lines and its new text."""
-    left = set(range(len(decisions)))
+    left = list(decisions)
     functions = [node for each in kept for node in ast.walk(each) if isinstance(node, ast.FunctionDef)]
     # The innermost one is the one that decided.
     for function in sorted(functions, key=lambda node: -node.lineno):
         first, last = source.first_line(function), function.end_lineno or function.lineno
-        mine = [at for at in left if first <= decisions[at].line <= last]
+        mine = [each for each in left if first <= each.line <= last]
         if not mine and not changes(function, attributes):
             continue
-        left -= set(mine)
+        left = [each for each in left if each not in mine]
         if any(function in ast.walk(each) for each in functions if each is not function):
             raise Unsupported("a tensor decides in a function inside of another", function)
         if contains(function.body, ast.Yield, ast.YieldFrom):
             raise Unsupported("a tensor decides in a generator", function)
         syntax.mark(function.body, lines)
-        made = rewrite(function, [decisions[at] for at in sorted(mine)])
-        yield (first, last), text_of([made], function.col_offset // 4)
+        yield (first, last), text_of([rewrite(function, mine)], function.col_offset // 4)
     if left:
         raise Unsupported("a tensor decides outside of the model's functions")
 
@@ -163,23 +162,20 @@ def needed(tree: ast.Module, roots: Iterable[str]) -> list[ast.stmt]:
     for statement in tree.body:
         for name in defined(statement):
             homes.setdefault(name, []).append(statement)
-    kept: dict[int, ast.stmt] = {}
+    kept: set[int] = set()
     waiting = list(roots)
     seen: set[str] = set()
     while waiting:
-        name = waiting.pop()
-        if name in seen:
+        if (name := waiting.pop()) in seen:
             continue
         seen.add(name)
         for statement in homes.get(name, ()):
-            if id(statement) not in kept:
-                kept[id(statement)] = statement
-                for node in ast.walk(statement) if not isinstance(statement, _IMPORTS) else ():
-                    if isinstance(node, ast.Name):
-                        waiting.append(node.id)
+            kept.add(id(statement))
+            for node in ast.walk(statement) if not isinstance(statement, _IMPORTS) else ():
+                match node:
                     # An annotation may be a text.
-                    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                        waiting.append(node.value)
+                    case ast.Name(id=mentioned) | ast.Constant(value=str(mentioned)):
+                        waiting.append(mentioned)
     return [_narrowed(each, seen) for each in tree.body if id(each) in kept or _is_future(each)]
 
 

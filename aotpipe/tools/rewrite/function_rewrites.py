@@ -192,7 +192,13 @@ class _FunctionRewriter:
             made.append(assign(each, statements.select(test, yes, no)))
         return made
 
-    def _cond(self, node: ast.If, test: ast.expr, results: Sequence[str], facts: Facts) -> Block:
+    def _operands(
+        self, node: ast.If, results: Sequence[str], facts: Facts
+    ) -> tuple[list[str], dict[str, int], list[str]]:
+        """What the functions of a branch read and do not set, and what else they take, with its parts.
+
+        The last are the variables that hold a number of Python's before it.
+        """
         paths = (node.body, node.orelse)
         written = assigned([*node.body, *node.orelse])
         known = [each for each in written if each in self._known]
@@ -206,7 +212,6 @@ class _FunctionRewriter:
             *(set(results).difference(assigned(body)) for body in paths),
         )
         read = reads(ast.Module([*node.body, *node.orelse], []))
-        # What both functions read and do not set, then their other parameters with the number of their parts.
         tensors = [
             each
             for each, value in facts.taken.items()
@@ -216,8 +221,12 @@ class _FunctionRewriter:
             and each not in self._numbers
         ]
         parts = {each: facts.parts(each) for each in known if each in taken and each not in numbers}
+        return tensors, parts, numbers
+
+    def _cond(self, node: ast.If, test: ast.expr, results: Sequence[str], facts: Facts) -> Block:
+        tensors, parts, numbers = self._operands(node, results, facts)
         functions: list[ast.FunctionDef] = []
-        for path, (role, body) in enumerate(zip(("true_fn", "false_fn"), paths, strict=True)):
+        for path, (role, body) in enumerate((("true_fn", node.body), ("false_fn", node.orelse))):
             inside = self._inside(body, parts)
             # A branch has no number of the outer function under its own name.
             if rebound := set(assigned(inside)) & needed(inside, numbers):
@@ -225,9 +234,8 @@ class _FunctionRewriter:
             made = [*_copies(body, parts), *(each for each in inside if not statements.is_nothing(each))]
             given = [self._result(each, facts, path, node) for each in results]
             made.append(ast.Return(given[0] if len(given) == 1 else tuple_of(given)))
-            repacked = statements.repacked(
-                {each: parts[each] for each in parts if each in needed(made, parts)}
-            )
+            read = needed(made, parts)
+            repacked = statements.repacked({each: parts[each] for each in parts if each in read})
             parameters = [*tensors, *_part_names(parts)]
             functions.append(function(self._called(role), parameters, [*repacked, *made]))
         operands = [part for each, count in parts.items() for part in statements.parts_of(name(each), count)]
@@ -291,11 +299,7 @@ class _FunctionRewriter:
         index = [] if count is None else [count.index]
         if count is not None:
             first.insert(0, call("torch.tensor", count.begin))
-        inside = self._inside(node.body, parts, index)
-        body = [*statements.repacked(parts), *_copies(node.body, parts)]
-        if index and node.target.id not in index and needed(node.body, [node.target.id]):
-            body.append(assign(node.target.id, name(index[0])))
-        body += [each for each in inside if not statements.is_nothing(each)]
+        body = self._loop_body(node, parts, index)
         following: list[ast.expr] = (
             [ast.BinOp(name(count.index), ast.Add(), ast.Constant(count.step))] if count else []
         )
@@ -319,6 +323,14 @@ class _FunctionRewriter:
         return statements.with_comments(
             node, [*(count.before if count else ()), *functions, result, *statements.repacked(later)]
         )
+
+    def _loop_body(self, node: Any, parts: Mapping[str, int], index: Sequence[str]) -> Block:
+        """What an iteration does before it gives the next values."""
+        inside = self._inside(node.body, parts, index)
+        body = [*statements.repacked(parts), *_copies(node.body, parts)]
+        if index and node.target.id not in index and needed(node.body, [node.target.id]):
+            body.append(assign(node.target.id, name(index[0])))
+        return [*body, *(each for each in inside if not statements.is_nothing(each))]
 
     def _initial(self, variable: str, facts: Facts, node: ast.stmt) -> list[ast.expr]:
         parts = facts.parts(variable)

@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from aotpipe.model import source
 from aotpipe.passes import alias_copies, hops, ops
+from aotpipe.passes.if_conversion import are_alike
 
 ATEN: Final[Any] = torch.ops.aten
 # What torch finds by itself when it traces the written code again.
@@ -105,7 +106,7 @@ def replacement(node: Node) -> Node | None:
         return operand
     before: Any = operand.meta.get("val")
     after: Any = node.meta.get("val")
-    if not _is_same_layout(before, after) or (before.dtype, before.device) != (after.dtype, after.device):
+    if not _is_same_layout(before, after) or before.device != after.device:
         return None
     copies = target is ATEN.to.dtype and len(node.args) > 3 and bool(node.args[3])
     if target is ATEN.clone.default or copies:
@@ -156,11 +157,8 @@ def _is_result(node: Node) -> bool:
 
 
 def _is_same_layout(before: Any, after: Any) -> bool:
-    """Whether two values are tensors of one shape that lie in memory alike."""
-    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
-        return False
-    pairs = ((before.shape, after.shape), (before.stride(), after.stride()))
-    return all(list(map(str, first)) == list(map(str, second)) for first, second in pairs)
+    """Whether two values are tensors of one shape and dtype that lie in memory alike."""
+    return are_alike(before, after) and list(map(str, before.stride())) == list(map(str, after.stride()))
 
 
 def _is_fresh(node: Node) -> bool:

@@ -135,10 +135,10 @@ _SPREAD: Final = frozenset({"reshape", "view", "expand", "permute", "repeat"})
 
 
 def _index(args: Args, kwargs: Kwargs) -> ast.expr | None:
-    tensor, indices = args[0], args[1]
+    indices = args[1]
     if kwargs or not isinstance(indices, ast.List):
         return None
-    return _subscript(tensor, [_ALL if _is_constant(each, None) else each for each in indices.elts])
+    return _subscript(args[0], [_ALL if _is_constant(each, None) else each for each in indices.elts])
 
 
 _ALL: Final = ast.Slice(None, None, None)
@@ -171,10 +171,8 @@ def _slice(args: Args, kwargs: Kwargs) -> ast.expr | None:
     dim = 0 if _is_constant(at, None) else _dim(at)
     if kwargs or dim is None:
         return None
-    usual = (0, _ENDLESS, 1)
-    given = [
-        None if _is_constant(each, None, value) else each for each, value in zip(bounds, usual, strict=True)
-    ]
+    usual = zip(bounds, (0, _ENDLESS, 1), strict=True)
+    given = [None if _is_constant(each, None, value) else each for each, value in usual]
     return _subscript(tensor, [*[_ALL] * dim, ast.Slice(*given)])
 
 

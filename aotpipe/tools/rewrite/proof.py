@@ -131,12 +131,7 @@ def _check_reset(model: nn.Module, signatures: Mapping[str, Signature]) -> None:
 
 
 class _Judge:
-    """Compares runners with the original, which answers each call once.
-
-    Attributes:
-        agreed, refused: How many calls.
-        max_abs_error: Over all of them.
-    """
+    """Compares runners with the original, which answers each call once."""
 
     def __init__(self, exported: Exported, signatures: Mapping[str, Signature]) -> None:
         self._canonical = exported.canonical
