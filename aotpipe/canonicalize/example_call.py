@@ -66,7 +66,7 @@ def varied(inputs: Any, generator: torch.Generator) -> Any:
             return leaf
         return leaf * (0.5 + torch.rand(leaf.shape, generator=generator).to(leaf))
 
-    return pytrees.map_leaves(vary, inputs)
+    return pytree.tree_map(vary, inputs)
 
 
 @contextmanager

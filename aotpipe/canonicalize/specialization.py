@@ -11,10 +11,10 @@ import inspect
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, Literal
 
 import torch
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.inputs import pytrees
@@ -89,19 +89,19 @@ class Method:
 def findings(entry: CanonicalEntry) -> Iterator[Finding]:
     """What a build tells of it: each number and key, all that is None at once, and what does not matter."""
     varying, asked = list(numbers(entry, budget_s=_BUDGET_S)), list(asks(entry))
-    told = partial(Finding, severity="warning", entry_point=entry.name)
     for each in (*varying, *(each for each in asked if each.code == "baked-key")):
-        yield told(code=each.code, message=each.message, hint=each.hint, where=each.where)
+        yield entry.finding(each.code, each.message, hint=each.hint, where=each.where, warns=True)
     if lacking := [each for each in asked if each.code == "baked-none"]:
         names = ", ".join(f"`{each.name}`" for each in lacking)
         message = f"the program is for calls without {names}, for which the model asks"
-        yield told(code="baked-none", message=message, hint=lacking[0].hint, where=lacking[0].where)
+        hint, where = lacking[0].hint, lacking[0].where
+        yield entry.finding("baked-none", message, hint=hint, where=where, warns=True)
     known = {each.name for each in varying}
     for name, value in entry.constants.items():
         if name not in known and value is not None:
             message = f"the input {name!r} is no tensor: it is fixed at {value!r}"
             where = source.of_definition(entry.module.forward)
-            yield told(severity="note", code="constant-input", message=message, where=where)
+            yield entry.finding("constant-input", message, where=where)
 
 
 def numbers(entry: CanonicalEntry, *, budget_s: float | None = None) -> Iterator[Fixed]:
@@ -167,7 +167,7 @@ def _answer(entry: CanonicalEntry, changed: Mapping[str, object]) -> list[Any] |
         names = iter(entry.input_names)
         given = (entry.entry.args, dict(entry.entry.kwargs))
         call = entry.module
-        args, kwargs = pytrees.map_leaves(lambda leaf: changed.get(next(names, ""), leaf), given)
+        args, kwargs = pytree.tree_map(lambda leaf: changed.get(next(names, ""), leaf), given)
         kwargs |= {name: value for name, value in changed.items() if name not in entry.input_names}
     with example_call.unchanged(entry.module), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -82,6 +82,15 @@ class CanonicalEntry:
     fixes_buffers: bool = False
     specializes: str = ""
 
+    def finding(
+        self, code: str, message: str, *, hint: str = "", where: SourceLine | None = None, warns: bool = False
+    ) -> Finding:
+        """A note or a warning about this entry point."""
+        severity: Severity = "warning" if warns else "note"
+        return Finding(
+            severity=severity, code=code, message=message, hint=hint, where=where, entry_point=self.name
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canonical:

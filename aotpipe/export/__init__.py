@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
+from torch.export.graph_signature import TensorArgument
 
 from aotpipe.canonicalize.state.slots import State
-from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.signature import Constant, Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 from aotpipe.errors import ExportFailed
 from aotpipe.export import auto_dims, diagnosis, resized_examples, signatures, specializations, strategies
@@ -89,16 +90,9 @@ def _specialized(
             raise refused
     sizes_of_each = "; ".join(f"{one.name}: {_taken(made.signature)}" for one, made in pairs)
     message = f"{entry.name} decides on its sizes, and has {len(pairs)} programs, each for some of them: "
-    findings.append(
-        Finding(
-            severity="note",
-            code="size-specializations",
-            message=message + sizes_of_each,
-            hint="narrow the Dims to sizes of which the model decides alike to have fewer",
-            where=refused.where,
-            entry_point=entry.name,
-        )
-    )
+    hint = "narrow the Dims to sizes of which the model decides alike to have fewer"
+    where = refused.where
+    findings.append(entry.finding("size-specializations", message + sizes_of_each, hint=hint, where=where))
     return pairs, findings, state
 
 
@@ -148,29 +142,19 @@ def _unused(entry: CanonicalEntry, exported: ExportedEntry) -> Iterator[Finding]
     }
     for name, node in signatures.input_nodes(entry, exported.program).items():
         if isinstance(node.meta["val"], torch.Tensor) and not node.users and node.name not in outputs:
-            yield Finding(
-                severity="warning",
-                code="unused-input",
-                message=f"nothing reads the input {name!r}",
-                hint="leave it out of the example inputs",
-                entry_point=entry.name,
-            )
+            message, hint = f"nothing reads the input {name!r}", "leave it out of the example inputs"
+            yield entry.finding("unused-input", message, hint=hint, warns=True)
 
 
 def _integer_outputs(entry: CanonicalEntry, exported: ExportedEntry) -> Iterator[Finding]:
     arguments = signatures.output_arguments(entry, exported.program)
     for output, argument in zip(exported.signature.outputs, arguments.values(), strict=True):
-        if isinstance(output, TensorSpec) and not isinstance(
-            argument, torch.export.graph_signature.TensorArgument
-        ):
-            kind = "number, computed in each call"
-        elif not isinstance(output, TensorSpec) and output.value is not None:
+        if isinstance(output, Constant):
+            if output.value is None:
+                continue
             kind = f"constant, {output.value!r}"
-        else:
+        elif isinstance(argument, TensorArgument):
             continue
-        yield Finding(
-            severity="note",
-            code="integer-output",
-            message=f"the output {output.name!r} is a {kind}",
-            entry_point=exported.name,
-        )
+        else:
+            kind = "number, computed in each call"
+        yield entry.finding("integer-output", f"the output {output.name!r} is a {kind}")

@@ -146,13 +146,9 @@ def _static(entry: CanonicalEntry, name: str, axis: int, size: int, traced: Trac
     symbol = next((s for src, s in traced.log.symbols.items() if diagnosis.readable(src) == place), None)
     guard = traced.log.about(symbol) if symbol else None
     why = "the model needs that size" if guard else "torch.export fixes a size of 0 or 1"
-    return Finding(
-        severity="warning",
-        code="auto-dim-static",
-        message=f"{place} is fixed at {size}: {why}",
-        hint="leave its AUTO out, or change the line that needs the size",
-        where=guard[1] if guard else None,
-        entry_point=entry.name,
+    hint, where = "leave its AUTO out, or change the line that needs the size", guard[1] if guard else None
+    return entry.finding(
+        "auto-dim-static", f"{place} is fixed at {size}: {why}", hint=hint, where=where, warns=True
     )
 
 
@@ -167,10 +163,10 @@ def _conditional(
 ) -> Finding:
     place = f"{name}.shape[{axis}]"
     where = next((line for text, line in traced.log.guards if line and str(symbol) in text), None)
-    found = partial(Finding, hint="name the sizes with Dims to say more", where=where, entry_point=entry.name)
+    found = partial(entry.finding, hint="name the sizes with Dims to say more", where=where)
     if multiple is not None:
         message = f"{place} varies in multiples of {multiple.scale}, as the model needs"
-        return found(severity="note", code="auto-dim-multiple", message=message)
+        return found("auto-dim-multiple", message)
     needs = ", ".join(str(guard).replace(str(symbol), place) for guard in conditions)
     message = f"{place} is fixed at the example's size: the model needs {needs}"
-    return found(severity="warning", code="auto-dim-static", message=message)
+    return found("auto-dim-static", message, warns=True)

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from traceback import walk_stack, walk_tb
 from types import CodeType
@@ -214,7 +214,7 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
         error = error.refused
     if isinstance(error, ExportFailed):
         where = error.where or source.from_exception(error)
-        return type(error)(error.message, reason=error.reason, hint=error.hint, where=where, code=error.code)
+        return replace(error, where=where)
     text = _ADVICE.sub("", str(error)).strip()
     if is_about_sizes(error):
         return _sizes(text, log, entry)
@@ -268,13 +268,7 @@ def with_rewritten(first: ExportFailed, rewritten: ExportFailed) -> ExportFailed
     """The error of plain tracing, with what the rewritten form was refused for."""
     said = rewritten.reason.splitlines() or [rewritten.message]
     place = f" at {rewritten.where}" if rewritten.where else ""
-    return type(first)(
-        first.message,
-        reason=f"{first.reason}\nas part of the graph it is refused{place}: {said[0]}",
-        hint=first.hint,
-        where=first.where,
-        code=first.code,
-    )
+    return replace(first, reason=f"{first.reason}\nas part of the graph it is refused{place}: {said[0]}")
 
 
 def readable(text: str) -> str:
@@ -284,11 +278,10 @@ def readable(text: str) -> str:
 
 def _sizes(text: str, log: GuardLog, entry: str) -> ExportFailed:
     lines = [readable(line.strip(" -")) for line in text.splitlines() if line.startswith("  - ")]
-    fixes = [f"{fix.replace('Dim(', 'aotpipe.Dim(')}" for fix in _FIX.findall(text)]
-    static = [match for match in map(_STATIC.search, lines) if match]
+    fixes = [fix.replace("Dim(", "aotpipe.Dim(") for fix in _FIX.findall(text)]
+    became = {match["dim"]: match["value"] for match in map(_STATIC.search, lines) if match}
     where = _size_line(text, log)
-    if static:
-        became = {m["dim"]: m["value"] for m in static}
+    if became:
         names = ", ".join(f"{dim} = {value}" for dim, value in became.items())
         return StaticDim(
             f"the model works for one size only in {entry}: {names}",

@@ -51,8 +51,10 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
     """Values for the Dims whose example equals a bound, or is 0 or 1, that lie inside their ranges.
 
     Returns:
-        The values to change, and a finding for each.
+        The values to change, and a finding for each. A guarded program is asked for at the example's sizes.
     """
+    if entry.guarded:
+        return {}, ()
     example = pytrees.example_leaves(entry)
     taken = {size for leaf in example.values() if isinstance(leaf, torch.Tensor) for size in leaf.shape}
     changed: dict[str, int] = {}
@@ -69,15 +71,9 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
         changed[name] = other
         bounds = f"{dim.min}..{'' if dim.max is None else dim.max}"
         what = f"a bound of its range {bounds}" if value in (dim.min, dim.max) else "a special size"
-        findings.append(
-            Finding(
-                severity="note",
-                code="example-at-bound",
-                message=f"the example's {name} is {value}, {what}; it was exported with {other} instead",
-                hint=f"give an example with another {name}",
-                entry_point=entry.name,
-            )
-        )
+        message = f"the example's {name} is {value}, {what}; it was exported with {other} instead"
+        hint = f"give an example with another {name}"
+        findings.append(entry.finding("example-at-bound", message, hint=hint))
     return changed, tuple(findings)
 
 
@@ -117,8 +113,11 @@ def reached(entry: CanonicalEntry) -> list[tuple[str, int]]:
 
 
 def agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
-    """Whether program and model agree at every Dim's size 0 and 1 that its range admits."""
-    return all(
+    """Whether program and model agree at every Dim's size 0 and 1 that its range admits.
+
+    Of a guarded program they are outside of the range.
+    """
+    return entry.guarded or all(
         agrees_on(entry, program, inputs)
         for name, value in reached(entry)
         for given in [resized(entry, {name: value})]

@@ -38,7 +38,7 @@ from aotpipe.canonicalize.trace import constants
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
-from aotpipe.errors import ExportFailed, SourceLine
+from aotpipe.errors import ExportFailed
 from aotpipe.export import diagnosis, resized_examples, tracing
 from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
@@ -101,7 +101,7 @@ def _traced(entry: CanonicalEntry) -> Traced:
 
 
 def _stateless(entry: CanonicalEntry) -> Traced:
-    changed, at_bound = _inner_sizes(entry)
+    changed, at_bound = resized_examples.inside(entry)
     first: ExportFailed | None = None
     rewritten: ExportFailed | None = None
     cause: BaseException | None = None
@@ -132,7 +132,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
             if strategy.strict:
                 continue
             return staged(entry, first)
-        if strategy.assumes_sizes and not _agree(entry, program):
+        if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
@@ -142,25 +142,15 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     raise rewritten or first
 
 
-def _inner_sizes(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
-    # Where guards are kept, a program is asked for at the very sizes of the example.
-    return ({}, ()) if entry.guarded else resized_examples.inside(entry)
-
-
-def _agree(entry: CanonicalEntry, program: ExportedProgram) -> bool:
-    # Sizes of 0 and 1 are outside of the range that a guarded program has then.
-    return entry.guarded or resized_examples.agree(entry, program)
-
-
 def _findings(entry: CanonicalEntry, strategy: Strategy, first: ExportFailed | None) -> Iterator[Finding]:
     """What to tell of a program that was exported in some way, after what torch.export refused `first`."""
     where = first.where if first else None
     if strategy.assumes_sizes and resized_examples.reached(entry):
         message = "torch.export assumed that no size is 0 or 1; there the program was compared with the model"
-        yield _note(entry, "small-sizes-compared", message, where)
+        yield entry.finding("small-sizes-compared", message, where=where)
     if strategy.strict:
         message = f"exported in strict mode; plain tracing refused: {first.reason if first else ''}"
-        yield _note(entry, "strict-export", message.rstrip(": "), where)
+        yield entry.finding("strict-export", message.rstrip(": "), where=where)
 
 
 def _stateful(entry: CanonicalEntry, state: State) -> Traced:
@@ -186,7 +176,7 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
                 raise refused from error
             names = ", ".join(f"`{each.path}`" for each in found.ignored[len(state.ignored) :])
             said = f"each call computes anew what depends on its sizes, and nothing is kept of it: {names}"
-            notes.append(_note(entry, "state-recomputed", said, refused.where))
+            notes.append(entry.finding("state-recomputed", said, where=refused.where))
             state = found
             continue
         lifted.name_state(traced.program)
@@ -264,7 +254,7 @@ def _rewritten(
 
     Which those are is known one after another, as torch.export comes to them.
     """
-    changed, at_bound = _inner_sizes(entry)
+    changed, at_bound = resized_examples.inside(entry)
     strategy = Strategy(assumes_sizes=any(entry.dims.values()), changed=changed)
     exact_aliases = False
     values: dict[str, torch.Tensor] = {}
@@ -302,7 +292,7 @@ def _rewritten(
             _raise_refusal(entry, found, log, first)
         found, log, notes, *_ = attempt(strategy)
     program = found
-    if strategy.assumes_sizes and not _agree(entry, program):
+    if strategy.assumes_sizes and not resized_examples.agree(entry, program):
         if not strategy.all_sizes:
             found, log, notes, *_ = attempt(replace(strategy, all_sizes=True))
         if (
@@ -319,7 +309,8 @@ def _rewritten(
     findings = list(at_bound if changed else ())
     for function in codes:
         said = f"{function.__qualname__} decides on tensors: its branches and loops are part of the graph"
-        findings.append(_note(entry, "control-flow-in-graph", said, source.of_definition(function)))
+        where = source.of_definition(function)
+        findings.append(entry.finding("control-flow-in-graph", said, where=where))
     findings += [replace(note, entry_point=entry.name) for note in notes]
     return Traced(program=program, log=log, findings=tuple(findings))
 
@@ -391,10 +382,6 @@ def _deciding(
     if diagnosis.is_about_sizes(error):
         to_blame += [function for codes in log.rounding for function in staging.running(codes)]
     return staging.rewritten_codes(function for function in to_blame if function not in known)
-
-
-def _note(entry: CanonicalEntry, code: str, message: str, where: SourceLine | None) -> Finding:
-    return Finding(severity="note", code=code, message=message, where=where, entry_point=entry.name)
 
 
 def _strategies(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Strategy]:

@@ -21,7 +21,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
 from types import FrameType
 from typing import Any, Final
 
@@ -38,8 +38,7 @@ from aotpipe.canonicalize.values import trace
 from aotpipe.model import source
 
 
-@contextmanager
-def data_is_traced() -> Iterator[None]:
+def data_is_traced() -> AbstractContextManager[None]:
     """Let `.data` in a model's code be `.detach()`, which shares memory as `.data` does, and is traced.
 
     torch's own `.data` leaves the trace, and the program would lack what it holds. What is assigned to it is
@@ -64,8 +63,7 @@ def data_is_traced() -> Iterator[None]:
         else:
             tensor.detach().copy_(value)
 
-    with trace.assigned(torch.Tensor, data=property(data, assign)):
-        yield
+    return trace.assigned(torch.Tensor, data=property(data, assign))
 
 
 class MadeText(RuntimeError):
@@ -80,10 +78,10 @@ def texts_are_refused() -> Iterator[None]:
     silently the wrong one. The code that asks for it is then rewritten; what is only printed is left out
     there, the rest is refused at its line.
     """
+    numbers = dict.fromkeys((torch.SymInt, torch.SymFloat, torch.SymBool), _refusing_number)
     with ExitStack() as stack:
-        for kind in (torch.SymInt, torch.SymFloat, torch.SymBool):
-            stack.enter_context(trace.assigned(kind, __repr__=_refusing_number(kind.__repr__)))
-        stack.enter_context(trace.assigned(torch.Tensor, __repr__=_refusing_tensor(torch.Tensor.__repr__)))
+        for kind, refusing in {**numbers, torch.Tensor: _refusing_tensor}.items():
+            stack.enter_context(trace.assigned(kind, __repr__=refusing(kind.__repr__)))
         yield
 
 
@@ -161,8 +159,7 @@ def refusals_are_raised() -> Iterator[None]:
             raise error
 
 
-@contextmanager
-def extremes_decide() -> Iterator[None]:
+def extremes_decide() -> AbstractContextManager[None]:
     """Let `min` and `max` of tensors compare them, as Python's own do.
 
     torch.export makes `torch.minimum` and `torch.clamp` of them, which give NaN where either is, and take
@@ -176,12 +173,10 @@ def extremes_decide() -> Iterator[None]:
             return real_callable(*args, **kwargs)
         return before(*args, real_callable=real_callable, **kwargs)  # type: ignore[no-untyped-call]
 
-    with trace.assigned(non_strict_utils, _tensor_min_max=extreme):
-        yield
+    return trace.assigned(non_strict_utils, _tensor_min_max=extreme)
 
 
-@contextmanager
-def guards_are_kept() -> Iterator[None]:
+def guards_are_kept() -> AbstractContextManager[None]:
     """Let a trace decide on sizes: what it assumed of them is in the guards of the program's `ShapeEnv`.
 
     torch.export refuses a program that does not hold for all sizes of its Dims. What refuses it is a function
@@ -191,8 +186,7 @@ def guards_are_kept() -> Iterator[None]:
     def keep(*, fake_mode: Any, **_: object) -> None:
         fake_mode.shape_env.frozen = True
 
-    with trace.assigned(_trace, produce_guards_and_solve_constraints=keep):
-        yield
+    return trace.assigned(_trace, produce_guards_and_solve_constraints=keep)
 
 
 @contextmanager
@@ -219,8 +213,7 @@ def quiet() -> Iterator[None]:
     for handler in handlers:
         handler.addFilter(_nothing)
     try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
             yield
     finally:
         for handler in handlers:
@@ -250,8 +243,7 @@ def light_traces() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def lines_of_helpers() -> Iterator[None]:
+def lines_of_helpers() -> AbstractContextManager[None]:
     """Let an op that torch.export traces bear its own line, also in a function that `forward` calls.
 
     torch keeps of the running functions those called `forward`. Here the user's own functions below the
@@ -264,12 +256,9 @@ def lines_of_helpers() -> Iterator[None]:
         kept = {id(frame) for frame in torchs(tracer, running)}
         first = next((at for at, frame in enumerate(running) if frame.name == "forward"), len(running))
         return traceback.StackSummary.from_list(
-            [
-                frame
-                for at, frame in enumerate(running)
-                if id(frame) in kept or (at > first and source.is_user_file(frame.filename))
-            ]
+            frame
+            for at, frame in enumerate(running)
+            if id(frame) in kept or (at > first and source.is_user_file(frame.filename))
         )
 
-    with trace.assigned(TracerBase, _filter_traceback_frames=frames):
-        yield
+    return trace.assigned(TracerBase, _filter_traceback_frames=frames)

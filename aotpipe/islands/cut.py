@@ -29,7 +29,7 @@ from aotpipe.passes import hops, scalars
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.extract import extract, is_number, needs
 from aotpipe.passes.source_lines import nearest_line
-from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, Step, Template, pack
+from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, Step, pack
 
 Refusal = Callable[[fx.Node], str]
 
@@ -114,7 +114,7 @@ class _Cutter:
         else:
             packed = pack([list(node.args), dict(node.kwargs)], _kind)
             name, arguments, objects = str(node.target), packed.template, tuple(packed.objects)
-            result = _result(node)
+            result = pack(node.meta["val"], sites.kind_of).template
             emit = Emitter(self._entry.graph, node)
             taken = [
                 leaf if kind == "tensor" else scalars.as_tensor(emit, leaf)
@@ -257,17 +257,7 @@ def _name(node: fx.Node) -> str:
 def _kind(leaf: Any) -> Kind | None:
     if not isinstance(leaf, fx.Node):
         return None
-    value = leaf.meta["val"]
-    if isinstance(value, torch.Tensor):
-        return "tensor"
-    return "float" if isinstance(value, torch.SymFloat) else "int"
-
-
-def _result(node: fx.Node) -> Template:
-    value = node.meta["val"]
-    if isinstance(value, torch.Tensor):
-        return {"tensor": 0}
-    return {type(value).__name__: [{"tensor": index} for index in range(len(value))]}
+    return sites.kind_of(leaf.meta["val"]) or "int"  # of a truth value
 
 
 def _given(node: fx.Node) -> list[tuple[str, torch.Tensor]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     if not is_recording():
         return run(mark, args, kwargs)
-    packed = packed_arguments(args, kwargs)
+    packed = pack([list(args), kwargs], kind_of)
     tensors = [leaf for leaf in packed.leaves if hasattr(leaf, "_version")]
     before = [tensor._version for tensor in tensors]  # noqa: SLF001  # counts writes
     result = run(mark, args, kwargs)
@@ -100,11 +100,6 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     site.dtypes = tuple(getattr(leaf, "dtype", None) for leaf in given.leaves)
     site.records[shapes(packed), shapes(given)] = None
     return result
-
-
-def packed_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
-    """The arguments of a call, taken apart."""
-    return pack([list(args), kwargs], kind_of)
 
 
 def site_of(mark: Mark, packed: Packed) -> tuple[str, Site]:
@@ -138,6 +133,7 @@ def run(mark: Mark, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if mark.arrays == "torch":
         return mark.function(*args, **kwargs)
     import numpy as np
+    from torch.utils import _pytree as pytree
 
     from aotpipe.model.torch_arrays import from_numpy, view_numpy
 
@@ -149,13 +145,5 @@ def run(mark: Mark, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             return from_numpy(leaf)
         return leaf.item() if isinstance(leaf, np.generic) else leaf
 
-    args, kwargs = _mapped(to_numpy, (tuple(args), kwargs))
-    return _mapped(to_torch, mark.function(*args, **kwargs))
-
-
-def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    if type(value) in (list, tuple):
-        return type(value)(_mapped(change, each) for each in value)
-    if type(value) is dict:
-        return {key: _mapped(change, each) for key, each in value.items()}
-    return change(value)
+    args, kwargs = pytree.tree_map(to_numpy, (tuple(args), kwargs))
+    return pytree.tree_map(to_torch, mark.function(*args, **kwargs))

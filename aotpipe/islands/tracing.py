@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 import torch
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import example_call
-from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dims import Dim
 from aotpipe.core.stages import Canonical, CanonicalEntry
 from aotpipe.errors import ExportFailed, IslandsNotAllowed
@@ -129,7 +130,7 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             hint="pass --allow-islands (allow_islands=True): a chain of programs and Python is built then",
             where=source.of_caller(),
         )
-    packed = sites.packed_arguments(args, kwargs)
+    packed = pack([list(args), kwargs], sites.kind_of)
     key, site = sites.site_of(mark, packed)
     site.where = source.of_caller()
     ranks = tuple(map(len, sites.shapes(packed)))
@@ -152,17 +153,11 @@ def discover(canonical: Canonical) -> None:
     if not sites.SITES:
         return
     for entry in canonical.entries:
-        for args, kwargs in _other_inputs(entry):
+        resized = (resized_examples.resized(entry, values) for values in _sizes(entry))
+        for args, kwargs in chain(resized, (_varied(entry, *change) for change in _CHANGES)):
             # Inputs that the model refuses tell nothing.
             with example_call.unchanged(entry.module), suppress(Exception):
                 example_call.again(entry.module, args, kwargs)
-
-
-def _other_inputs(entry: CanonicalEntry) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    for values in _sizes(entry):
-        yield resized_examples.resized(entry, values)
-    for factor, offset in _CHANGES:
-        yield _varied(entry, factor, offset)
 
 
 def _sizes(entry: CanonicalEntry) -> Iterator[Mapping[str, int]]:
@@ -198,5 +193,5 @@ def _varied(entry: CanonicalEntry, factor: float, offset: float) -> tuple[tuple[
         bounds = entry.entry.value_ranges.get(name)
         return found if bounds is None else found.clamp(*bounds)
 
-    args, kwargs = pytrees.map_leaves(changed, (entry.entry.args, dict(entry.entry.kwargs)))
+    args, kwargs = pytree.tree_map(changed, (entry.entry.args, dict(entry.entry.kwargs)))
     return args, kwargs

@@ -103,14 +103,9 @@ def dotted(path: Iterable[pytree.KeyEntry]) -> str:
     return ".".join(map(_text, path))
 
 
-def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with every leaf replaced; containers are new objects."""
-    return pytree.tree_map(function, tree)
-
-
 def clone_tensors(tree: Any) -> Any:
     """The same tree over its own copies of the tensors, so that a call can mutate them."""
-    return map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, tree)
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
 
 
 def map_children_first(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -25,7 +25,6 @@ from aotpipe.build.chain import Chain
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.canonicalize import modules
-from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding, Legal
@@ -233,7 +232,7 @@ def with_replay(entry: CanonicalEntry, events: Sequence[Event]) -> CanonicalEntr
             name = next(given, "")
             return _constant(inputs[name]) if name in inputs else leaf
 
-        args, kwargs = pytrees.map_leaves(known, (args, kwargs))
+        args, kwargs = pytree.tree_map(known, (args, kwargs))
         with _Replay(_recorded(events)):
             return call(*args, **kwargs)
 
