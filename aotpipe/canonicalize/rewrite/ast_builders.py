@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Final
 
 # Stands for the module `operators` in the rewritten tree.
@@ -69,9 +69,19 @@ def assign(name: str, value: ast.expr) -> ast.Assign:
     return ast.Assign(targets=[ast.Name(name, ast.Store())], value=value)
 
 
+def load(name: str) -> ast.Name:
+    """`name`, which is read."""
+    return ast.Name(name, ast.Load())
+
+
+def tuple_of(items: Iterable[ast.expr]) -> ast.Tuple:
+    """`(item, ...)`."""
+    return ast.Tuple(list(items), ast.Load())
+
+
 def negated(flag: str) -> ast.expr:
     """`not flag`."""
-    return ast.UnaryOp(ast.Not(), ast.Name(flag, ast.Load()))
+    return ast.UnaryOp(ast.Not(), load(flag))
 
 
 def declared(names: Collection[str], global_names: Container[str]) -> list[ast.stmt]:

@@ -30,7 +30,7 @@ def assert_set(function: ast.FunctionDef, outer: Collection[str]) -> None:
     flagged = sorted(name for name in unsure if not name.startswith("__aotpipe"))
     if flagged:
         body = _with_flags(_Asked(flagged).visit(ast.Module(function.body, [])).body, flagged)
-        function.body = [*(assign(_FLAG.format(name), ast.Constant(False)) for name in flagged), *body]
+        function.body = [*(_marked(name, is_set=False) for name in flagged), *body]
 
 
 def _bound_otherwise(function: ast.FunctionDef) -> Iterator[str]:
@@ -105,6 +105,10 @@ def _asked(name: str) -> ast.Call:
     return calling("require_set", ast.Constant(name), ast.Name(_FLAG.format(name), ast.Load()))
 
 
+def _marked(name: str, *, is_set: bool = True) -> ast.stmt:
+    return assign(_FLAG.format(name), ast.Constant(is_set))
+
+
 def _with_flags(body: Sequence[ast.stmt], flagged: Container[str]) -> list[ast.stmt]:
     """The statements, with the flags of what they set."""
     out: list[ast.stmt] = []
@@ -115,10 +119,10 @@ def _with_flags(body: Sequence[ast.stmt], flagged: Container[str]) -> list[ast.s
         for inner in blocks(node):
             inner[:] = _with_flags(inner, flagged)
         names = sorted(name for name in _names(_targets(node)) if name in flagged)
-        set_now: list[ast.stmt] = [assign(_FLAG.format(name), ast.Constant(True)) for name in names]
+        set_now = [_marked(name) for name in names]
         # Nothing reads what a walrus sets before the statement.
-        first = [name for name in _walruses(node) if name in flagged]
-        out += [ast.copy_location(assign(_FLAG.format(name), ast.Constant(True)), node) for name in first]
+        first = [_marked(name) for name in _walruses(node) if name in flagged]
+        out += [ast.copy_location(each, node) for each in first]
         if isinstance(node, ast.For | ast.With):
             node.body[:0] = set_now
             set_now = []

@@ -38,6 +38,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     assign,
     blocks,
     calling,
+    load,
     own,
     parameters,
 )
@@ -82,7 +83,7 @@ class Matches(Own):
         for case, test, name in reversed(list(zip(node.cases, tests, names, strict=True))):
             assert test is not None
             whole = test if case.guard is None else ast.BoolOp(ast.And(), [test, case.guard])
-            taken: list[ast.stmt] = [assign(name, ast.Name(subject, ast.Load()))] if name else []
+            taken: list[ast.stmt] = [assign(name, load(subject))] if name else []
             # A guard may read the name.
             before, within = (taken, []) if case.guard else ([], taken)
             branch = ast.If(whole, [*within, *case.body], rest)
@@ -92,7 +93,7 @@ class Matches(Own):
 
 def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
     """An expression that tells whether a pattern fits; None for a pattern that takes a value apart."""
-    read = ast.Name(subject, ast.Load())
+    read = load(subject)
     if isinstance(pattern, ast.MatchValue):
         return ast.Compare(read, [ast.Eq()], [pattern.value])
     if isinstance(pattern, ast.MatchSingleton):
@@ -139,7 +140,7 @@ class Walrus:
             return [ast.If(_all_of(copy.deepcopy(kept)), made, [])] if kept else made
 
         before = [assign(going, ast.Constant(False)), *computed()]
-        return before, computed(), _all_of([*kept, ast.Name(going, ast.Load())])
+        return before, computed(), _all_of([*kept, load(going)])
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(node, SCOPES):
@@ -159,14 +160,14 @@ class Walrus:
             return node
         if isinstance(node, ast.NamedExpr):
             before.append(assign(node.target.id, self._expression(node.value, before)))
-            return ast.Name(node.target.id, ast.Load())
+            return load(node.target.id)
         if isinstance(node, ast.BoolOp):
             return self._logic(node, before)
         if isinstance(node, ast.IfExp):
             test = self._expression(node.test, before)
             name = self._name()
             before.append(ast.If(test, self._into(name, node.body), self._into(name, node.orelse)))
-            return ast.Name(name, ast.Load())
+            return load(name)
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             return self._chain(node, before)
         self._operands(node, before)
@@ -177,12 +178,12 @@ class Walrus:
         first, *rest = node.values
         before.append(assign(name, self._expression(first, before)))
         for value in rest:
-            read: ast.expr = ast.Name(name, ast.Load())
+            read: ast.expr = load(name)
             test = read if isinstance(node.op, ast.And) else ast.UnaryOp(ast.Not(), read)
             inner = self._into(name, value)
             before.append(ast.If(test, inner, []))
             before = inner
-        return ast.Name(name, ast.Load())
+        return load(name)
 
     def _chain(self, node: ast.Compare, before: list[ast.stmt]) -> ast.expr:
         name = self._name()
@@ -190,12 +191,12 @@ class Walrus:
         for at, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
             if at:
                 inner: list[ast.stmt] = []
-                before.append(ast.If(ast.Name(name, ast.Load()), inner, []))
+                before.append(ast.If(load(name), inner, []))
                 before = inner
             value = self._spilled(right, before)
             before.append(assign(name, ast.Compare(copy.deepcopy(left), [op], [value])))
             left = copy.deepcopy(value)
-        return ast.Name(name, ast.Load())
+        return load(name)
 
     def _operands(self, node: ast.AST, before: list[ast.stmt]) -> None:
         """Write out the operands of a node; variables keep the values of those before one that assigns."""
@@ -226,7 +227,7 @@ class Walrus:
             return node
         name = self._name()
         before.append(assign(name, self._expression(node, before)))
-        return ast.Name(name, ast.Load())
+        return load(name)
 
     def _into(self, name: str, value: ast.expr) -> list[ast.stmt]:
         made: list[ast.stmt] = []
@@ -281,11 +282,11 @@ def split_generator(
     if not _only_yields(function):
         return None
     body = function.body
-    declarations = (node for node in own(body) if isinstance(node, ast.Global | ast.Nonlocal))
-    declared = {name for node in declarations for name in node.names}
+    nodes = list(own(body))
+    declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     known = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-    nodes = [node for node in own(body) if isinstance(node, ast.Name)]
-    stored = {node.id for node in nodes if isinstance(node.ctx, ast.Store | ast.Del)}
+    names = (node for node in nodes if isinstance(node, ast.Name))
+    stored = {node.id for node in names if isinstance(node.ctx, ast.Store | ast.Del)}
     local = sorted({name for name in assigned(body).names if name not in declared} | (known & stored))
     shared: list[ast.stmt] = [ast.Nonlocal(local)] if local else []
     plain = ast.FunctionDef(_PLAIN, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
@@ -294,38 +295,33 @@ def split_generator(
     if staged is None:
         return None
     unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in local if name not in known]
-    names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in (_PLAIN, _STAGED)]
-    function.body = [
-        *([ast.If(ast.Constant(False), unbound, [])] if unbound else []),
-        plain,
-        staged,
-        ast.Return(calling("generated", *names)),
-    ]
+    result = ast.Return(calling("generated", load(_PLAIN), load(_STAGED)))
+    first = [ast.If(ast.Constant(False), unbound, [])] if unbound else []
+    function.body = [*first, plain, staged, result]
     return function
 
 
 def _only_yields(function: ast.FunctionDef) -> bool:
     """Whether no yield and no return of a function has a value that the function or its caller takes."""
     nodes = list(own(function.body))
-    yields = [node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom)]
-    statements = [node.value for node in nodes if isinstance(node, ast.Expr)]
-    plain = [value for value in statements if isinstance(value, ast.Yield | ast.YieldFrom)]
+    plain = {node.value for node in nodes if isinstance(node, ast.Expr)}
     returns = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
-    return len(plain) == len(yields) and not returns
+    return not returns and plain.issuperset(
+        node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom)
+    )
 
 
 class _Calls(Own):
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # of a NodeTransformer
-        made: ast.stmt
-        if isinstance(node.value, ast.YieldFrom):
-            taken = self._taken(ast.Name(_ITEM, ast.Load()))
-            made = ast.For(ast.Name(_ITEM, ast.Store()), node.value.value, [taken], [])
-        elif isinstance(node.value, ast.Yield):
-            made = self._taken(node.value.value or ast.Constant(None))
-        else:
-            return node
+        match node.value:
+            case ast.Yield(value=value):
+                made = _taken(value or ast.Constant(None))
+            case ast.YieldFrom(value=items):
+                made = ast.For(ast.Name(_ITEM, ast.Store()), items, [_taken(load(_ITEM))], [])
+            case _:
+                return node
         return ast.fix_missing_locations(ast.copy_location(made, node))
 
-    @staticmethod
-    def _taken(value: ast.expr) -> ast.stmt:
-        return ast.If(ast.Call(ast.Name(_TAKE, ast.Load()), [value], []), [ast.Return(None)], [])
+
+def _taken(value: ast.expr) -> ast.stmt:
+    return ast.If(ast.Call(load(_TAKE), [value], []), [ast.Return(None)], [])

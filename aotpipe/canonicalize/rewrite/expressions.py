@@ -16,6 +16,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     calling,
     dotted,
     later,
+    load,
     operator,
     own,
     parameters,
@@ -37,7 +38,7 @@ def fill_super(function: ast.FunctionDef) -> None:
     names = [*function.args.posonlyargs, *function.args.args]
     for node in own(function.body):
         if names and isinstance(node, ast.Call) and dotted(node.func) == "super" and not node.args:
-            node.args = [ast.Name("__class__", ast.Load()), ast.Name(names[0].arg, ast.Load())]
+            node.args = [load("__class__"), load(names[0].arg)]
 
 
 def fill_locals(function: ast.FunctionDef, variables: Sequence[str]) -> None:
@@ -47,7 +48,7 @@ def fill_locals(function: ast.FunctionDef, variables: Sequence[str]) -> None:
             reads = ast.Dict([], [])
             for name in variables:
                 reads.keys.append(ast.Constant(name))
-                reads.values.append(later(ast.Name(name, ast.Load())))
+                reads.values.append(later(load(name)))
             node.func, node.args = operator("bound_variables"), [reads]
 
 
@@ -75,6 +76,8 @@ class _Expressions(Own):
     """Expressions outside of nested functions; what is made stands where the old one stood."""
 
     def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.stmt):
+            return node
         made = super().visit(node)
         if made is not node and isinstance(made, ast.expr) and hasattr(node, "lineno"):
             ast.copy_location(made, node)
@@ -119,7 +122,7 @@ class _Expressions(Own):
         # Each value is computed once, and only where it is reached.
         parts: list[ast.expr] = [later(node.left)]
         for op, right in zip(node.ops, node.comparators, strict=True):
-            left, other = ast.Name("a", ast.Load()), ast.Name("b", ast.Load())
+            left, other = load("a"), load("b")
             name = _COMPARED.get(type(op))
             test = ast.Compare(left, [op], [other]) if name is None else calling(name, left, other)
             parts += [ast.Lambda(parameters("a", "b"), test), later(right)]
@@ -171,12 +174,12 @@ def _comprehended(node: ast.ListComp | ast.GeneratorExp, name: str) -> ast.expr:
     if len(node.generators) > 1 or first.is_async or binds(node) or any(map(_is_own, inside)):
         return node
     (items,) = first.iter.args if isinstance(first.iter, ast.Call) else (first.iter,)
-    first.iter = ast.Name(_ITEMS, ast.Load())
+    first.iter = load(_ITEMS)
     tests = copy.deepcopy(first.ifs)
     truth = [ast.keyword("truth", ast.Constant(True))]
     wanted = ast.Call(operator("and_"), [*map(later, tests)], truth) if tests else ast.Constant(True)
     pair = ast.Tuple([later(wanted), later(copy.deepcopy(node.elt))], ast.Load())
-    each = ast.comprehension(copy.deepcopy(first.target), ast.Name(_ITEMS, ast.Load()), [], 0)
+    each = ast.comprehension(copy.deepcopy(first.target), load(_ITEMS), [], 0)
     return calling(
         name,
         items,
@@ -204,6 +207,11 @@ def expression(node: ast.expr) -> ast.expr:
     return found
 
 
+def each_expression(node: ast.stmt) -> None:
+    """Rewrite the expressions of a statement itself, and not those of the statements inside of it."""
+    _Expressions().generic_visit(node)
+
+
 def index(node: ast.expr) -> ast.expr:
     """An index as an expression of its own: `a:b` is a slice."""
     if isinstance(node, ast.Slice):
@@ -228,7 +236,7 @@ def catching(node: ast.Try) -> None:
     """Say in the body of a `try` what its handlers are for; what stops the trace is for none of them."""
     kinds: list[ast.expr] = []
     for handler in node.handlers:
-        kind = copy.deepcopy(handler.type) or ast.Name("BaseException", ast.Load())
+        kind = copy.deepcopy(handler.type) or load("BaseException")
         kinds += [ast.Starred(kind, ast.Load())] if isinstance(kind, ast.Tuple) else [kind]
     around = ast.withitem(calling("caught", later(ast.Tuple(kinds, ast.Load()))))
     node.body = [ast.With([around], node.body)]

@@ -20,6 +20,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     STOP,
     assign,
     contains,
+    load,
     negated,
     own,
     statements,
@@ -42,7 +43,7 @@ class Returns:
         ):
             return body
         lowered = self._paths(self._without_loops(body))
-        return [*lowered, ast.Return(ast.Name(RESULT, ast.Load()))]
+        return [*lowered, ast.Return(load(RESULT))]
 
     def _without_loops(self, body: Block) -> Block:
         """A return inside a loop becomes a flag and a break."""
@@ -62,7 +63,7 @@ class Returns:
         orelse = self._without_loops(node.orelse)
         node.orelse = []
         begun = [assign(flag, ast.Constant(False)), node]
-        result = ast.Return(ast.Name(RESULT, ast.Load()))
+        result = ast.Return(load(RESULT))
         is_endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value
         jumps_out = (each for each in _jumps_of(node.body) if isinstance(each, ast.Break))
         breaks = any(getattr(each, "flag", None) != flag for each in jumps_out)
@@ -71,7 +72,7 @@ class Returns:
         if breaks:
             # What the loop's own breaks skip stays its `else`.
             node.orelse, orelse = orelse, []
-        return [*begun, ast.If(ast.Name(flag, ast.Load()), [result], orelse)]
+        return [*begun, ast.If(load(flag), [result], orelse)]
 
     def _flag(self) -> str:
         self._flags += 1
@@ -81,15 +82,9 @@ class Returns:
         out: Block = []
         for node in body:
             if isinstance(node, ast.Return):
-                value = node.value or ast.Constant(None)
                 mark = ast.Break()
                 mark.flag = flag  # type: ignore[attr-defined]
-                out += [
-                    ast.copy_location(assign(RESULT, value), node),
-                    assign(flag, ast.Constant(True)),
-                    mark,
-                ]
-                return out
+                return [*out, _kept(node), assign(flag, ast.Constant(True)), mark]
             if isinstance(node, LOOPS):
                 node.orelse = self._flagged(node.orelse, flag)
             elif isinstance(node, (ast.If, *GUARDS)):
@@ -101,9 +96,8 @@ class Returns:
         """Let every path assign the result at its end; with a flag, only paths that return do, and set it."""
         for index, node in enumerate(body):
             if isinstance(node, ast.Return):
-                assigned = ast.copy_location(assign(RESULT, node.value or ast.Constant(None)), node)
                 marked = [assign(flag, ast.Constant(True))] if flag else []
-                return [*body[:index], assigned, *marked]
+                return [*body[:index], _kept(node), *marked]
             if not contains(statements(node), ast.Return) or isinstance(node, SCOPES):
                 continue
             before, rest = body[:index], body[index + 1 :]
@@ -119,6 +113,10 @@ class Returns:
             after = self._paths(rest, flag)
             return [*before, node, *([ast.If(negated(inner), after, [])] if after else [])]
         return body if flag else [*body, assign(RESULT, ast.Constant(None))]
+
+
+def _kept(node: ast.Return) -> ast.stmt:
+    return ast.copy_location(assign(RESULT, node.value or ast.Constant(None)), node)
 
 
 def _finally_blocks(body: Sequence[ast.stmt]) -> Iterator[Block]:
@@ -155,8 +153,7 @@ def _ends(body: Sequence[ast.stmt]) -> bool:
 
 def jumps(body: Sequence[ast.stmt], *kinds: type[ast.stmt]) -> bool:
     """Whether statements jump out of the loop that they stand in."""
-    wanted = kinds or (ast.Break, ast.Continue)
-    return any(isinstance(node, wanted) for node in _jumps_of(body))
+    return any(not kinds or isinstance(node, kinds) for node in _jumps_of(body))
 
 
 def _jumps_of(body: Sequence[ast.stmt]) -> Block:

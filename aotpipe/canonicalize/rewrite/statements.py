@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
     GIVEN,
@@ -34,16 +34,19 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     declared,
     dotted,
     later,
+    load,
     located,
     negated,
     own,
     parameters,
+    tuple_of,
 )
 from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference
 from aotpipe.canonicalize.rewrite.definite_assignment import assert_set
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns, is_generator, split_generator
 from aotpipe.canonicalize.rewrite.expressions import (
     catching,
+    each_expression,
     expression,
     fill_locals,
     fill_super,
@@ -83,7 +86,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
         unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in bound]
         first.append(ast.If(ast.Constant(False), unbound, []))
     if (keywords := function.args.kwarg) is not None:
-        first.append(assign(keywords.arg, calling("keywords", ast.Name(keywords.arg, ast.Load()))))
+        first.append(assign(keywords.arg, calling("keywords", load(keywords.arg))))
     at = 1 if ast.get_docstring(function, clean=False) is not None else 0
     function.body[at:at] = first
     function.decorator_list = []
@@ -127,8 +130,8 @@ class _Declarations(Own):
         return ast.copy_location(ast.If(ast.Constant(False), [*unbound, ast.Pass()], []), node)
 
 
-class _Writer:
-    """Rewrites the statements of one function."""
+class _Writer(ast.NodeVisitor):
+    """Rewrites the statements of one function: what visits one gives those that it becomes."""
 
     def __init__(self, function: ast.FunctionDef, declarations: _Declarations, walruses: Walrus) -> None:
         self._walruses = walruses
@@ -152,52 +155,50 @@ class _Writer:
         self._set_inside = sorted(set_inside & known)
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        return [written for node in body for written in self._statement(node)]
+        return [written for node in body for written in self.visit(node)]
 
-    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+    def visit(self, node: ast.AST) -> list[ast.stmt]:
         if isinstance(node, ast.If | ast.While | ast.For) and self._is_left(node):
             return self._left(node)
-        if isinstance(node, ast.If):
-            return self._if(node)
-        if isinstance(node, ast.While):
-            return self._while(node)
-        if isinstance(node, ast.For):
-            return self._for(node)
-        if isinstance(node, ast.FunctionDef):
-            return [self._nested(node)]
-        if isinstance(node, ast.Assert) and __debug__:
-            return [self._assert(node)]
-        if isinstance(node, ast.AugAssign):
-            return [self._augmented(node)]
-        if isinstance(node, ast.Raise) and node.exc is not None and not binds(node.exc):
-            node.exc = calling("raised", later(expression(node.exc)))
-            return [node]
-        if isinstance(node, ast.Expr) and is_talk(node.value):
-            return [ast.copy_location(ast.Expr(calling("said", later(expression(node.value)))), node)]
-        return [node if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef) else self._other(node)]
+        written = super().visit(node)
+        return written if isinstance(written, list) else [written]
 
-    def _other(self, node: ast.stmt) -> ast.stmt:
+    def visit_Raise(self, node: ast.Raise) -> ast.stmt:
+        if node.exc is None or binds(node.exc):
+            return self.generic_visit(node)
+        node.exc = calling("raised", later(expression(node.exc)))
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        if is_talk(node.value):
+            return ast.copy_location(ast.Expr(calling("said", later(expression(node.value)))), node)
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.stmt) -> ast.stmt:
+        return node
+
+    visit_AsyncFunctionDef = visit_ClassDef  # noqa: N815
+
+    def generic_visit(self, node: ast.AST) -> ast.stmt:
         """A statement that stays what it is, with its expressions and blocks rewritten."""
+        assert isinstance(node, ast.stmt)
         # The expressions first: what is made of the blocks has none of the user's own left.
-        inner = {id(statement) for block in blocks(node) for statement in block}
-        _each_expression(node, inner)
+        each_expression(node)
         if isinstance(node, ast.Return) and not isinstance(node.value, ast.Constant | None):
             node.value = calling("returned", node.value)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List):
             names = node.targets[0].elts
             is_exact = not any(isinstance(each, ast.Starred) for each in names)
             node.value = calling("unpacked", node.value, ast.Constant(len(names) if is_exact else None))
-        for field in ("body", "orelse", "finalbody"):
-            if getattr(node, field, None):
-                setattr(node, field, self.block(getattr(node, field)))
+        for block in blocks(node):
+            block[:] = self.block(block)
         if isinstance(node, ast.Try) and node.handlers:
             catching(node)
-        for handler in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
-            handler.body = self.block(handler.body)
         return node
 
-    @staticmethod
-    def _assert(node: ast.Assert) -> ast.stmt:
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        if not __debug__:
+            return self.generic_visit(node)
         text = ast.Constant(ast.unparse(node.test))
         if node.msg is not None and binds(node.msg):
             node.test = test(node.test)
@@ -206,8 +207,7 @@ class _Writer:
         made = ast.Expr(calling("require", test(node.test), text, *message))
         return ast.copy_location(made, node)
 
-    @staticmethod
-    def _augmented(node: ast.AugAssign) -> ast.stmt:
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         """`x += y` by an operator: a number that became a tensor must not be written in place."""
         name, value = ast.Constant(type(node.op).__name__), expression(node.value)
         target = node.target
@@ -222,18 +222,18 @@ class _Writer:
         read.ctx = ast.Load()
         return ast.copy_location(ast.Assign([target], calling("augmented", name, read, value)), node)
 
-    def _nested(self, node: ast.FunctionDef) -> ast.FunctionDef:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         decorators = node.decorator_list
         written = rewrite(node)
         node.decorator_list = decorators
         return written or node
 
-    def _if(self, node: ast.If) -> list[ast.stmt]:
+    def visit_If(self, node: ast.If) -> list[ast.stmt]:
         names = self._region(node.body, node.orelse)
         bodies = {"then": self.block(node.body), "other": self.block(node.orelse)}
         return self._emit(node, names, bodies, "if_", before=[test(node.test)])
 
-    def _while(self, node: ast.While) -> list[ast.stmt]:
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self._count += 1
         before, after, stop = loop_without_jumps(node, self._count)
         if assigns(node.test):
@@ -254,14 +254,14 @@ class _Writer:
         self._mentions.update(mentions([*before, *again, tested]))
         return [ast.copy_location(each, node) for each in before]
 
-    def _for(self, node: ast.For) -> list[ast.stmt]:
+    def visit_For(self, node: ast.For) -> list[ast.stmt]:
         self._count += 1
         before, after, stop = loop_without_jumps(node, self._count)
         self._count += 1
         item = f"{HELPER}_item_{self._count}"
-        take = ast.Assign(targets=[node.target], value=ast.Name(item, ast.Load()))
+        take = ast.Assign(targets=[node.target], value=load(item))
         names = self._region([take, *node.body])
-        stopped = later(ast.Constant(False) if stop is None else ast.Name(stop, ast.Load()))
+        stopped = later(ast.Constant(False) if stop is None else load(stop))
         bodies = {"body": [take, *self.block(node.body)]}
         items = expression(node.iter)
         written = self._emit(node, names, bodies, "for_", before=[items], after=[stopped], parameter=item)
@@ -322,31 +322,20 @@ class _Writer:
         self._count += 1
         self.variables |= set(names.names)
         made = {role: f"{HELPER}_{role}_{self._count}" for role in (*bodies, "get", "set")}
-        out: list[ast.stmt] = []
-        for role, body in bodies.items():
-            out.append(self._function(made[role], parameter, names.names, body))
-        read: list[ast.expr] = [
-            calling("bound_or_undefined", later(reference(each, ast.Load()))) for each in names.all
+        out: list[ast.stmt] = [
+            self._function(made[role], parameter, names.names, body) for role, body in bodies.items()
         ]
-        out.append(self._function(made["get"], None, (), [ast.Return(ast.Tuple(read, ast.Load()))]))
+        out.append(self._function(made["get"], None, (), [ast.Return(tuple_of(map(_read, names.all)))]))
         write: list[ast.stmt] = [ast.Pass()]
         if names.all:
             targets = ast.Tuple([reference(each, ast.Store()) for each in names.all], ast.Store())
-            write = [ast.Assign([targets], ast.Name(GIVEN, ast.Load()))]
+            write = [ast.Assign([targets], load(GIVEN))]
         out.append(self._function(made["set"], GIVEN, names.names, write))
-        loaded: dict[str, ast.expr] = {role: ast.Name(name, ast.Load()) for role, name in made.items()}
-        called = calling(operator, *before, *(loaded[role] for role in bodies), *after)
-        labels = ast.Tuple([ast.Constant(name) for name in names.all], ast.Load())
+        called = calling(operator, *before, *(load(made[role]) for role in bodies), *after)
         touched = [path for path in names.touched if path not in names.all]
-        watched: list[ast.expr] = [
-            ast.Tuple(
-                [ast.Constant(each), calling("bound_or_undefined", later(reference(each, ast.Load())))],
-                ast.Load(),
-            )
-            for each in touched
-        ]
-        dead: ast.expr = ast.Tuple([ast.Constant(place) for place in self._dead(node, names)], ast.Load())
-        called.args += [loaded["get"], loaded["set"], labels, later(ast.Tuple(watched, ast.Load())), dead]
+        watched = tuple_of(tuple_of((ast.Constant(each), _read(each))) for each in touched)
+        labels, dead = (tuple_of(map(ast.Constant, each)) for each in (names.all, self._dead(node, names)))
+        called.args += [load(made["get"]), load(made["set"]), labels, later(watched), dead]
         return [ast.copy_location(each, node) for each in (*out, ast.Expr(called))]
 
     def _dead(self, node: ast.stmt, names: Assigned) -> list[int]:
@@ -364,14 +353,5 @@ class _Writer:
         return ast.FunctionDef(name, parameters(*([parameter] if parameter else [])), whole, [])
 
 
-def _each_expression(node: ast.AST, statements: Container[int]) -> None:
-    """Rewrite the expressions of a statement itself, and not those of the statements inside of it."""
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.expr):
-            setattr(node, field, expression(value))
-        elif isinstance(value, list):
-            for place, each in enumerate(value):
-                if isinstance(each, ast.expr):
-                    value[place] = expression(each)
-                elif isinstance(each, ast.AST) and id(each) not in statements:
-                    _each_expression(each, statements)
+def _read(path: str) -> ast.expr:
+    return calling("bound_or_undefined", later(reference(path, ast.Load())))
