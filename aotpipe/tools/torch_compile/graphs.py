@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import sympy
@@ -25,6 +25,7 @@ from torch.multiprocessing.reductions import StorageWeakRef  # torch's own way t
 from aotpipe.core.dims import Auto
 from aotpipe.errors import SourceLine, UnsupportedOps
 from aotpipe.model import source
+from aotpipe.passes import hops
 
 _LARGEST: Final = 1 << 31
 
@@ -42,7 +43,7 @@ class Argument:
     name: str
     varies: Mapping[int, Auto]
     expression: str = ""
-    sizes: Mapping[int, str] | None = None
+    sizes: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +64,19 @@ class Closed:
 
 def arguments(graph: fx.GraphModule) -> tuple[Argument, ...]:
     """What a graph takes; read while it is compiled, since its symbols mean nothing later."""
-    return tuple(_argument(node) for node in graph.graph.nodes if node.op == "placeholder")
+    return tuple(map(_argument, hops.placeholders(graph)))
 
 
 def _argument(node: fx.Node) -> Argument:
     value = node.meta.get("val")
-    if isinstance(value, torch.SymInt):
-        return Argument(name=node.name, varies={0: _range(value)}, expression=str(value.node.expr))
-    if not isinstance(value, torch.Tensor):
-        return Argument(name=node.name, varies={})
-    shape: Sequence[Any] = value.shape  # which torch says are integers, though they may be symbols
+    # torch says that a shape is of integers, though they may be symbols.
+    shape: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else [value]
     dynamic = {axis: size for axis, size in enumerate(shape) if isinstance(size, torch.SymInt)}
-    return Argument(
-        name=node.name,
-        varies={axis: _range(size) for axis, size in dynamic.items()},
-        sizes={axis: str(size.node.expr) for axis, size in dynamic.items()},
-    )
+    varies = {axis: _range(size) for axis, size in dynamic.items()}
+    symbols = {axis: str(size.node.expr) for axis, size in dynamic.items()}
+    if isinstance(value, torch.Tensor):
+        return Argument(name=node.name, varies=varies, sizes=symbols)
+    return Argument(name=node.name, varies=varies, expression=symbols.get(0, ""))
 
 
 def _range(size: torch.SymInt) -> Auto:
@@ -90,10 +88,8 @@ def _range(size: torch.SymInt) -> Auto:
 
 def where(graph: fx.GraphModule) -> SourceLine | None:
     """The model's first line in a graph."""
-    for node in graph.graph.nodes:
-        if node.op.startswith("call") and (found := source.from_stack_trace(node.meta.get("stack_trace"))):
-            return found
-    return None
+    traces = (node.meta.get("stack_trace") for node in graph.graph.nodes if node.op.startswith("call"))
+    return next(filter(None, map(source.from_stack_trace, traces)), None)
 
 
 def ops(graph: fx.GraphModule) -> int:
@@ -110,7 +106,7 @@ def closed(
     """
     module = copy.copy(graph)
     module.graph = copy.deepcopy(graph.graph)
-    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    nodes = hops.placeholders(module)
     # torch.compile marks what is a parameter or a buffer of a module.
     held = {
         index
@@ -118,9 +114,13 @@ def closed(
         if isinstance(each, torch.nn.Parameter) or hasattr(each, "_dynamo_static_input_type")
     }
     weights = tuple(sorted(held.difference(written)))
-    holders = {index: _holder(wanted, index, weights) for index in range(len(nodes))}
-    read = {index: holder for index, holder in holders.items() if holder is not None}
-    with module.graph.inserting_before(next(n for n in module.graph.nodes if n.op != "placeholder")):
+    # By the symbol of a size, the argument and the axis that have it.
+    holders: dict[str, tuple[int, int]] = {}
+    for index, each in enumerate(wanted):
+        for axis, size in each.sizes.items() if index not in weights else ():
+            holders.setdefault(size, (index, axis))
+    read = {i: holders[each.expression] for i, each in enumerate(wanted) if each.expression in holders}
+    with module.graph.inserting_before(hops.first_computed(module)):
         for index in weights:
             name = f"weight_{index}"
             module.register_buffer(name, examples[index].detach())
@@ -146,15 +146,6 @@ def _replace(old: fx.Node, new: fx.Node) -> None:
     old.replace_all_uses_with(new)
 
 
-def _holder(wanted: Sequence[Argument], index: int, weights: Sequence[int]) -> tuple[int, int] | None:
-    """The argument and the axis of a tensor whose size a number is; None for a number that no tensor has."""
-    for place, each in enumerate(wanted):
-        for axis, expression in (each.sizes or {}).items():
-            if place not in weights and expression == wanted[index].expression:
-                return place, axis
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How one result lies in memory.
@@ -163,7 +154,7 @@ class Layout:
         is_number: Whether it is a size or another number, not a tensor.
         order: The order of its dims in memory, the slowest first; None where that is their own.
         strides: Where they are known and leave gaps, or the memory is shared.
-        memory: The number of the memory that it shares with other results; None where it has its own.
+        memory: The key of the memory that it shares with other results; None where it has its own.
     """
 
     is_number: bool = False
@@ -179,20 +170,16 @@ def layouts(graph: fx.GraphModule) -> tuple[Layout, ...]:
     Raises:
         UnsupportedOps: Results share memory in a way that varies with the sizes of a call.
     """
-    [output] = (node for node in graph.graph.nodes if node.op == "output")
-    values = [leaf.meta.get("val") if isinstance(leaf, fx.Node) else None for leaf in output.args[0]]
-    memories = [
-        StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
-        if isinstance(value, torch.Tensor)
-        else None
-        for value in values
-    ]
-    uses = Counter(each for each in memories if each is not None)
-    shared = {each: number for number, each in enumerate(each for each, count in uses.items() if count > 1)}
-    return tuple(
-        _layout(value, shared.get(memory) if memory is not None else None)
-        for value, memory in zip(values, memories, strict=True)
-    )
+    leaves = hops.output_values(graph)
+    values = [leaf.meta.get("val") if isinstance(leaf, fx.Node) else None for leaf in leaves]
+    memories = [_memory(value) if isinstance(value, torch.Tensor) else None for value in values]
+    uses = Counter(memories)
+    shared = (memory if uses[memory] > 1 else None for memory in memories)
+    return tuple(map(_layout, values, shared))
+
+
+def _memory(value: torch.Tensor) -> int:
+    return int(StorageWeakRef(value.untyped_storage()).cdata)  # type: ignore[no-untyped-call]
 
 
 def _layout(value: Any, memory: int | None) -> Layout:

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Final, Literal, Self, get_args
 from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -32,7 +33,7 @@ from aotpipe.core.signature import Constant, Signature
 from aotpipe.core.stages import Compiled
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import AotpipeError, InputError, SpecInvalid, TargetError
-from aotpipe.model.torch_arrays import from_numpy, to_numpy, view_numpy
+from aotpipe.model.torch_arrays import from_numpy, view_numpy
 from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner, runtime, why_not_runnable
 from aotpipe.tools.torch_compile import graphs
@@ -290,7 +291,10 @@ class Program:
         arrays: dict[str, Array] = {}
         for leaf in current.built.signature.inputs:
             if not isinstance(leaf, Constant):
-                arrays[leaf.name] = _array(given[leaf.name])
+                value = given[leaf.name]
+                # A tensor's memory is not copied.
+                is_tensor = isinstance(value, torch.Tensor)
+                arrays[leaf.name] = view_numpy(value) if is_tensor else np.asarray(value)
             elif leaf.name in given and given[leaf.name] != leaf.value:
                 raise InputError(f"the program has {leaf.name!r} fixed at {leaf.value!r}")
         answer = current.built.runner.infer(arrays)
@@ -306,13 +310,6 @@ def _close_all() -> None:
     """Torch keeps graphs until the process is gone, which is too late for what the runtime holds."""
     for program in list(_ALIVE):
         program.close()
-
-
-def _array(value: Any) -> Array:
-    """An argument as an array; a tensor's memory is not copied."""
-    array = view_numpy(value) if isinstance(value, torch.Tensor) else to_numpy(value)
-    assert array is not None, "a graph takes tensors and numbers"
-    return array
 
 
 def _versions(closed: graphs.Closed, args: Sequence[Any]) -> tuple[tuple[int, int], ...]:
