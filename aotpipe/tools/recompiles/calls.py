@@ -126,33 +126,34 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
     Raises:
         SpecInvalid: There is none.
     """
-    first = canonical.entries[0].name
+    entries = {entry.name: entry for entry in canonical.entries}
     found: list[ModelCall] = []
     for number, value in enumerate(calls, 1):
         if isinstance(value, ModelCall):
-            found.append(value)
-            continue
-        kwargs = dict(value) if isinstance(value, Mapping) else {}
-        args = () if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
-        found.append(ModelCall(entry_point=first, case=f"call {number}", args=tuple(args), kwargs=kwargs))
-    if not found:
-        raise SpecInvalid("no call is given", hint="give at least one, or leave them out to have them drawn")
-    known = {entry.name: entry for entry in canonical.entries}
-    for call in found:
-        if call.entry_point not in known:
+            call = value
+        else:
+            kwargs = dict(value) if isinstance(value, Mapping) else {}
+            args = (
+                () if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
+            )
+            first = canonical.entries[0].name
+            call = ModelCall(entry_point=first, case=f"call {number}", args=tuple(args), kwargs=kwargs)
+        if call.entry_point not in entries:
             raise SpecInvalid(
                 f"a call names the entry point {call.entry_point!r}",
-                hint=f"the entry points are {', '.join(known)}",
+                hint=f"the entry points are {', '.join(entries)}",
             )
-        entry = known[call.entry_point]
-        forward = entry.adapter.structure.call if entry.adapter else entry.module.forward
+        entry = entries[call.entry_point]
+        adapter = entry.adapter
+        forward = adapter.structure.call if adapter else entry.module.forward
         pytrees.check_call(forward, call.args, call.kwargs, call.entry_point)
-    # As the module of an entry point takes them, where calls differ in what they have.
-    adapters = ((known[call.entry_point].adapter, call) for call in found)
-    return tuple(
-        replace(call, args=(adapter.packed(call.args, call.kwargs),), kwargs={}) if adapter else call
-        for adapter, call in adapters
-    )
+        if adapter is not None:
+            # As the module of an entry point takes them, where calls differ in what they have.
+            call = replace(call, args=(adapter.packed(call.args, call.kwargs),), kwargs={})
+        found.append(call)
+    if not found:
+        raise SpecInvalid("no call is given", hint="give at least one, or leave them out to have them drawn")
+    return tuple(found)
 
 
 def signatures_of(canonical: Canonical) -> dict[str, Signature]:

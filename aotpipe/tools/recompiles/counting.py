@@ -24,11 +24,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from types import CodeType
 from typing import Any, Final
 
 import torch
+from torch._dynamo import config, convert_frame, utils
 
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.stages import Canonical, CanonicalEntry
@@ -163,7 +163,6 @@ class Counter:
 
     def taken(self, call: int) -> list[Program]:
         """The programs that were made since the last time, in a call of this number."""
-        utils = _module("utils")
         metrics = {each.compile_id: each for each in utils.get_compilation_metrics()}
         utils.clear_compilation_metrics()
         found = [each for each in utils.graph_break_reasons[self._breaks :] if each.graph_break]
@@ -174,7 +173,9 @@ class Counter:
         for compiled, ops in self._graphs.items():
             of = metrics.get(compiled)
             # After a graph break, a function begins at the line of the break.
-            name, path, line = (of.co_name, of.co_filename, of.co_firstlineno) if of else ("", "", 0)
+            name, path, line = "", "", 0
+            if of is not None:
+                name, path, line = of.co_name or "", of.co_filename or "", of.co_firstlineno or 0
             self.calls.setdefault((path, line), []).append(call)
             self._count += 1
             why, cause = self._guards.get(compiled), "recompile"
@@ -214,8 +215,7 @@ class Counter:
 @contextmanager
 def counting() -> Iterator[Counter]:
     """Count what `torch.compile(..., backend=counter.backend)` makes; programs made before are forgotten."""
-    config, convert, utils = _module("config"), _module("convert_frame"), _module("utils")
-    original: Callable[..., list[str]] = getattr(convert, _REASONS)
+    original: Callable[..., list[str]] = getattr(convert_frame, _REASONS)
     counter = Counter(limit=getattr(config, _LIMITS[0]))
 
     def noted(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> list[str]:
@@ -226,12 +226,12 @@ def counting() -> Iterator[Counter]:
     torch._dynamo.reset()  # noqa: SLF001  # named above
     utils.clear_compilation_metrics()
     utils.set_compilation_metrics_limit(_METRICS)
-    setattr(convert, _REASONS, noted)
+    setattr(convert_frame, _REASONS, noted)
     try:
-        with config.patch(**dict.fromkeys(_LIMITS, _ENDLESS)):
+        with config.patch(dict.fromkeys(_LIMITS, _ENDLESS)):
             yield counter
     finally:
-        setattr(convert, _REASONS, original)
+        setattr(convert_frame, _REASONS, original)
         utils.clear_compilation_metrics()
         utils.set_compilation_metrics_limit(utils.DEFAULT_COMPILATION_METRICS_LIMIT)
         torch._dynamo.reset()  # noqa: SLF001  # named above
@@ -239,10 +239,6 @@ def counting() -> Iterator[Counter]:
 
 def _current() -> str:
     return str(torch._guards.CompileContext.current_compile_id())  # noqa: SLF001  # named above
-
-
-def _module(name: str) -> Any:
-    return import_module(f"torch._dynamo.{name}")
 
 
 def explain(text: str, code: CodeType | None, value_of: Callable[[str], Any]) -> Explained:
@@ -301,8 +297,7 @@ def _varying(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _plain(node: ast.expr) -> Iterator[ast.expr]:
-    inner: ast.expr | None = node
-    while inner is not None:
+    for inner in _taken_from(node):
         match inner:
             case ast.Name(id=name):
                 yield from () if name.startswith("___") else (node,)
@@ -312,18 +307,16 @@ def _plain(node: ast.expr) -> Iterator[ast.expr]:
                 pass
             case ast.Call(func=func, keywords=keywords) if keywords or ast.unparse(func) != "len":
                 return
-        inner = _below(inner)
 
 
-def _below(node: ast.expr) -> ast.expr | None:
-    """What an expression is taken from: `a.b` of `a.b[0]`, `x` of `x.size()` and of `len(x)`."""
+def _taken_from(node: ast.expr) -> Iterator[ast.expr]:
+    """An expression, then what it is taken from: `a.b` of `a.b[0]`, `x` of `x.size()` and of `len(x)`."""
+    yield node
     match node:
         case ast.Attribute(value=below) | ast.Subscript(value=below):
-            return below
+            yield from _taken_from(below)
         case ast.Call(func=ast.Attribute(value=below)) | ast.Call(args=[below]):
-            return below
-        case _:
-            return None
+            yield from _taken_from(below)
 
 
 def _shown(text: str) -> str:
@@ -336,20 +329,17 @@ def first_use(code: CodeType | None, expression: str) -> SourceLine | None:
     if code is None:
         return None
     path, first = code.co_filename, code.co_firstlineno
-    body = _definition(path, first)
-    found: ast.expr | None = _expression(expression) if expression else None
-    while found is not None and body is not None:
-        part = ast.unparse(found)
-        for node in ast.walk(body) if isinstance(found, _PARTS) else ():
+    body, whole = _definition(path, first), _expression(expression)
+    for part in _taken_from(whole) if whole is not None and body is not None else ():
+        for node in ast.walk(body) if isinstance(part, _PARTS) else ():
             # What follows a graph break begins at its line.
             if (
                 isinstance(node, _PARTS)
                 and isinstance(node.ctx, ast.Load)
-                and ast.unparse(node) == part
                 and node.lineno >= first
+                and ast.unparse(node) == ast.unparse(part)
             ):
                 return SourceLine(source.shown(path), node.lineno)
-        found = _below(found)
     return SourceLine(source.shown(path), first)
 
 
