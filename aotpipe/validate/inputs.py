@@ -24,6 +24,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, Final
 
 import numpy as np
@@ -102,10 +103,10 @@ def plan(
     drawers = [_Drawer(name, signature, examples[name], seed) for name, signature in signatures.items()]
     for drawer in drawers:
         name, signature = drawer.name, drawer.signature
-        for case, sizes in _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name)):
-            calls.append(drawer.call(case, sizes))
-        for case, sizes in _bucket_cases(signature, buckets or {}):
-            calls.append(drawer.call(case, sizes))
+        calls += starmap(
+            drawer.call, _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name))
+        )
+        calls += starmap(drawer.call, _bucket_cases(signature, buckets or {}))
         calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
         if any(spec.value_range for spec in signature.tensor_inputs):
             calls.extend(drawer.call(f"{end} values", end=end) for end in ("lowest", "highest"))

@@ -68,9 +68,14 @@ class ReferenceOutput:
 
     want: Array
     unsure: Array | None
-    scale: float
-    errors: Array
-    finite: Array
+    scale: float = 0.0
+    errors: Array = field(default_factory=lambda: np.zeros(0))
+    finite: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def eager_error(self) -> float:
+        """Eager's largest error."""
+        return float(self.errors.max(initial=0.0))
 
 
 def reference_output(
@@ -89,35 +94,29 @@ def reference_output(
         # A Python number has no width of its own.
         model = model.astype(dtype)
     opinions = [*noisy, *([] if wide is None else [wide])]
-    nothing = np.zeros(0)
     if any(other.shape != model.shape for other in opinions):
-        return ReferenceOutput(model, np.ones(model.shape, np.bool_), 0.0, nothing, nothing)
-    if not is_inexact(model.dtype):
-        return ReferenceOutput(model, _differing(model, opinions), 0.0, nothing, nothing)
-    return _of_floats(model, wide, noisy, units)
-
-
-def _differing(model: Array, others: Sequence[Array]) -> Array | None:
+        return ReferenceOutput(model, np.ones(model.shape, np.bool_))
+    if is_inexact(model.dtype):
+        return _of_floats(model, wide, noisy, units)
     unsure = np.zeros(model.shape, np.bool_)
-    for other in others:
+    for other in opinions:
         unsure |= other != model
-    return unsure if unsure.any() else None
+    return ReferenceOutput(model, unsure if unsure.any() else None)
 
 
 def _of_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: float) -> ReferenceOutput:
     with np.errstate(over="ignore", invalid="ignore"):
         want = (model if wide is None else wide).astype(model.dtype)
         reference, mine, rounded = _real(model if wide is None else wide), _real(model), _real(want)
-        others = [_real(other) for other in noisy]
         finite = np.isfinite(reference) & np.isfinite(mine) & np.isfinite(rounded)
         # Equal infinities and NaNs are an answer too.
         agreed: Array = np.asarray(finite | _same(rounded, mine))
-        for other in others:
-            agreed &= (np.isfinite(other) & finite) | _same(other, mine)
         errors = np.where(finite, np.abs(mine - reference), 0.0)
         moves = np.zeros(mine.shape)
-        for other in others:
-            moves = np.maximum(moves, np.where(finite & np.isfinite(other), np.abs(other - mine), 0.0))
+        for other in map(_real, noisy):
+            both = finite & np.isfinite(other)
+            agreed &= both | _same(other, mine)
+            moves = np.maximum(moves, np.where(both, np.abs(other - mine), 0.0))
         scale = float(np.sqrt(np.mean(np.square(reference[finite])))) if finite.any() else 0.0
         if wide is None or not errors.any():
             # A move by noise of 16 units stands for what rounding does: some units per operation.
@@ -125,7 +124,7 @@ def _of_floats(model: Array, wide: Array | None, noisy: Sequence[Array], units: 
         elif is_few(wide):
             # One unit is what inputs and weights are off at least, and what no luck makes less.
             errors = np.maximum(errors, moves / units)
-        if others:
+        if noisy:
             relative = np.maximum(moves, errors) / (np.where(finite, np.abs(reference), 0.0) + (scale or 1.0))
             # What moved so much more than the others was decided otherwise.
             median = float(np.median(relative)) if relative.size else 0.0
@@ -214,12 +213,11 @@ def is_inexact(dtype: np.dtype[Any]) -> bool:
 
 def judge(golden: Golden, answer: Mapping[str, Array]) -> list[ParityCase]:
     """Compare the answer to a call with its golden: one case per output."""
-    lacking = [name for name in golden.outputs if name not in answer]
-    unknown = [name for name in answer if name not in golden.outputs]
+    wanted = golden.outputs
     return [
-        *(golden.judge(name, answer[name]) for name in golden.outputs if name in answer),
-        *(failure(golden, name, "the program does not give it") for name in lacking),
-        *(failure(golden, name, "eager does not give it") for name in unknown),
+        *(golden.judge(name, answer[name]) for name in wanted if name in answer),
+        *(failure(golden, name, "the program does not give it") for name in wanted if name not in answer),
+        *(failure(golden, name, "eager does not give it") for name in answer if name not in wanted),
     ]
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
+from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
 from aotpipe.model.torch_arrays import to_numpy
@@ -100,11 +101,8 @@ def reference(
     notes = list(planned.notes)
     eager = Eager(canonical.entries, signatures, policy=policy)
     answers = _run(eager, planned.calls, notes)
-    records = [
-        _Record(call, answer)
-        for call, answer in zip(planned.calls, answers, strict=True)
-        if answer is not None
-    ]
+    answered = zip(planned.calls, answers, strict=True)
+    records = [_Record(call, answer) for call, answer in answered if answer is not None]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
     fixed = require_repeatable(eager, ((record.call, record.model) for record in records))
@@ -128,15 +126,10 @@ def reference(
     if policy is not None:
         _widen_outputs(records, signatures)
     goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
-    overflows = _overflows(records, policy) if policy is not None else ()
-    return Reference(
-        goldens=goldens,
-        findings=(
-            *(Finding(severity="note", code="parity-inputs", message=note) for note in notes),
-            *fixed,
-            *overflows,
-        ),
-    )
+    findings = [Finding(severity="note", code="parity-inputs", message=note) for note in notes]
+    findings += fixed
+    findings += _overflows(records, policy) if policy is not None else ()
+    return Reference(goldens=goldens, findings=tuple(findings))
 
 
 def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
@@ -150,13 +143,8 @@ def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
 
 def example_sizes(canonical: Canonical, signatures: Mapping[str, Signature]) -> dict[str, Mapping[str, int]]:
     """By entry point, the size of each symbol in its example; none where the signature does not admit it."""
-    found = {}
-    for entry in canonical.entries:
-        signature = signatures[entry.name]
-        sizes = bound(signature, example_inputs(entry))
-        if sizes is not None:
-            found[entry.name] = sizes
-    return found
+    found = {entry.name: bound(signatures[entry.name], example_inputs(entry)) for entry in canonical.entries}
+    return {name: sizes for name, sizes in found.items() if sizes is not None}
 
 
 def _run(eager: Eager, calls: Sequence[Call], notes: list[str] | None = None) -> list[Answer | None]:
@@ -290,8 +278,9 @@ def _goldens(
     judged: list[dict[str, ReferenceOutput]] = []
     envelopes: dict[tuple[str, str], Envelope] = {}
     dtypes: dict[tuple[str, str], np.dtype[Any]] = {}
+    said: set[tuple[str, str]] = set()
     for record in records:
-        signature = signatures[record.call.entry_point]
+        call = record.call
         outputs = {
             spec.name: reference_output(
                 record.model[spec.name],
@@ -300,20 +289,28 @@ def _goldens(
                 spec.dtype,
                 units,
             )
-            for spec in signature.tensor_outputs
+            for spec in signatures[call.entry_point].tensor_outputs
             if spec.name in record.model
         }
         judged.append(outputs)
         for name, output in outputs.items():
-            where = (record.call.entry_point, name)
+            where = (call.entry_point, name)
+            dtype, error = output.want.dtype, output.eager_error
             envelopes.setdefault(where, Envelope()).add(output.finite, output.errors, output.scale)
-            dtypes[where] = output.want.dtype
+            dtypes[where] = dtype
+            if where in said or not is_inexact(dtype):
+                continue
+            if error > max(_ILL_CONDITIONED, 2 * floor_of(dtype, lowest)) * output.scale > 0:
+                said.add(where)
+                notes.append(
+                    f"{call.entry_point}, output {name!r} is ill-conditioned: eager itself is off by "
+                    f"{error:.3g} from float64 at a scale of {output.scale:.3g} ({call.case})"
+                )
     laws = {
         where: envelopes[where].fit(dtype, multiple, lowest)
         for where, dtype in dtypes.items()
         if is_inexact(dtype)
     }
-    _note_conditioning(records, judged, notes, lowest)
     return tuple(_golden(record.call, outputs, laws) for record, outputs in zip(records, judged, strict=True))
 
 
@@ -331,33 +328,9 @@ def _golden(
         atol, rtol = laws.get((call.entry_point, name), (0.0, 0.0))
         allowed[name] = (atol * (output.scale or 1.0), rtol)
     return Golden(
-        entry_point=call.entry_point,
-        case=call.case,
-        reset=call.reset,
-        inputs=call.inputs,
+        **attributes(call, "entry_point case reset inputs"),
         outputs={name: output.want for name, output in outputs.items()},
         allowed=allowed,
         unsure={name: output.unsure for name, output in outputs.items() if output.unsure is not None},
-        eager_error={name: float(output.errors.max(initial=0.0)) for name, output in outputs.items()},
+        eager_error={name: output.eager_error for name, output in outputs.items()},
     )
-
-
-def _note_conditioning(
-    records: Sequence[_Record],
-    judged: Sequence[Mapping[str, ReferenceOutput]],
-    notes: list[str],
-    lowest: str | None,
-) -> None:
-    said: set[tuple[str, str]] = set()
-    for record, outputs in zip(records, judged, strict=True):
-        for name, output in outputs.items():
-            where = (record.call.entry_point, name)
-            error = float(output.errors.max(initial=0.0))
-            if where in said or not is_inexact(output.want.dtype):
-                continue
-            if error > max(_ILL_CONDITIONED, 2 * floor_of(output.want.dtype, lowest)) * output.scale > 0:
-                said.add(where)
-                notes.append(
-                    f"{where[0]}, output {name!r} is ill-conditioned: eager itself is off by {error:.3g} "
-                    f"from float64 at a scale of {output.scale:.3g} ({record.call.case})"
-                )
