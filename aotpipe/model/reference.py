@@ -16,6 +16,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -67,9 +68,7 @@ def find(ref: str, spec_type: type) -> Found:
     """
     place, _, name = ref.partition(":") if not re.match(r"^[A-Za-z]:[\\/]", ref) else ref.rpartition(":")
     home = module(place)
-    value = _attribute(home, name, ref) if name else None
-    if not name:
-        name, value = _only_candidate(home, spec_type, place)
+    name, value = (name, _attribute(home, name, ref)) if name else _only_candidate(home, spec_type, place)
     if isinstance(value, spec_type) or is_torch_module(value):
         return Found(value=value, name=name, module=home)
     if not callable(value):
@@ -116,12 +115,10 @@ def module(place: str) -> ModuleType:
         # A console script lacks the working folder, which `python -m` has.
         sys.path.insert(0, str(Path.cwd()))
     parts = place.split(".")
-    if not all(part.isidentifier() for part in parts):
-        raise _not_found(place)
-    try:
-        spec = importlib.util.find_spec(parts[0])
-    except (ImportError, ValueError):
-        spec = None
+    spec = None
+    if all(part.isidentifier() for part in parts):
+        with suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(parts[0])
     if spec is None:
         raise _not_found(place)
     return _run(lambda: importlib.import_module(place), place)

@@ -203,10 +203,7 @@ def signature_of(call: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(call)
     except (TypeError, ValueError):
-        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        return inspect.Signature(
-            [inspect.Parameter(n, k) for n, k in zip(("args", "kwargs"), kinds, strict=True)]
-        )
+        return inspect.signature(lambda *args, **kwargs: (args, kwargs))
 
 
 # A file that holds many functions of a model is asked for each of them.

@@ -59,9 +59,7 @@ class Reproducer:
             folder.mkdir(parents=True, exist_ok=True)
             suffix = "xla" if container.is_one(self.lowered.module) else "mlir"
             (folder / f"module.{suffix}").write_bytes(self.lowered.module)
-            (folder / "flags.json").write_text(
-                json.dumps(list(self.flags), indent=2) + "\n", encoding="utf-8"
-            )
+            (folder / "flags.json").write_text(json.dumps(self.flags, indent=2) + "\n", encoding="utf-8")
             for name in ("inputs", "weights", "wanted"):
                 # numpy alone reads its own dtypes: bfloat16 and its kin are written as their bytes.
                 arrays: dict[str, Any] = {
