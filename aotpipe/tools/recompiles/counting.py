@@ -31,6 +31,7 @@ import torch
 from torch._dynamo import config, convert_frame, utils
 
 from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.core.serialization import attributes
 from aotpipe.core.stages import Canonical, CanonicalEntry
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
@@ -191,10 +192,8 @@ class Counter:
                     call=call,
                     function=name,
                     cause=cause,  # type: ignore[arg-type]  # one of its three
-                    where=why.where,
-                    value=why.value,
-                    reason=why.reason,
                     ops=ops,
+                    **attributes(why, "where value reason"),
                 )
             )
         self._graphs.clear()
@@ -330,8 +329,8 @@ def first_use(code: CodeType | None, expression: str) -> SourceLine | None:
         return None
     path, first = code.co_filename, code.co_firstlineno
     body, whole = _definition(path, first), _expression(expression)
-    for part in _taken_from(whole) if whole is not None and body is not None else ():
-        for node in ast.walk(body) if isinstance(part, _PARTS) else ():
+    for part in _taken_from(whole) if whole is not None else ():
+        for node in ast.walk(body) if body is not None and isinstance(part, _PARTS) else ():
             # What follows a graph break begins at its line.
             if (
                 isinstance(node, _PARTS)

@@ -22,7 +22,7 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Compiled
 from aotpipe.errors import AotpipeError, InputError, ParityError, SpecInvalid
 from aotpipe.model.torch_arrays import to_numpy
-from aotpipe.runtime.input_checks import Checker
+from aotpipe.runtime.input_checks import Checker, Packer
 from aotpipe.runtime.xla import container
 from aotpipe.runtime.xla.buckets import takes
 from aotpipe.tools.recompiles.calls import ModelCall, leaves
@@ -31,8 +31,7 @@ from aotpipe.validate import Loadable, validate
 from aotpipe.validate.inputs import Call
 from aotpipe.validate.reference import Reference
 
-_Sizes = tuple[tuple[str, int], ...]
-_Admitted = Mapping[int, tuple[Call, _Sizes]]
+_Admitted = Mapping[int, tuple[Call, Mapping[str, int]]]
 """By number, the calls that the signature takes, and the size of each symbol in them."""
 
 
@@ -91,12 +90,11 @@ def _admitted(
     """The calls that a program takes, by number, and those that it refuses."""
     entries = {entry.name: entry for entry in canonical.entries}
     checkers = {name: Checker(signature) for name, signature in signatures.items()}
-    specs = {name: [leaf.name for leaf in each.tensor_inputs] for name, each in signatures.items()}
-    admitted: dict[int, tuple[Call, _Sizes]] = {}
+    admitted: dict[int, tuple[Call, Mapping[str, int]]] = {}
     refused = []
     for number, call in enumerate(calls, 1):
         try:
-            inputs = _inputs(entries[call.entry_point], call)
+            inputs = _inputs(entries[call.entry_point], call, signatures[call.entry_point])
             arrays, sizes = checkers[call.entry_point].check(inputs)
         except InputError as error:
             refused.append(Refused(call=number, reason=error.message))
@@ -107,27 +105,23 @@ def _admitted(
             # The worker goes back to the initial state before what begins a sequence.
             reset=call.reset or not admitted,
             # What a call lacks is there by now, at sizes that fit the rest.
-            inputs=dict(zip(specs[call.entry_point], arrays, strict=True)),
+            inputs={
+                leaf.name: array
+                for leaf, array in zip(signatures[call.entry_point].tensor_inputs, arrays, strict=True)
+            },
         )
-        admitted[number] = (made, tuple(sorted(sizes.items())))
+        admitted[number] = (made, sizes)
     return admitted, tuple(refused)
 
 
-def _inputs(entry: CanonicalEntry, call: ModelCall) -> dict[str, Array]:
+def _inputs(entry: CanonicalEntry, call: ModelCall, signature: Signature) -> dict[str, Array]:
     """The arrays of a call, by name.
 
     Raises:
         InputError: What was fixed when the model was exported is another value in this call.
     """
     arrays: dict[str, Array] = {}
-    given = leaves(entry, call)
-    for part in entry.adapter.structure.presences() if entry.adapter else ():
-        lacks = not given.get(part.flag, True)
-        given = {
-            name: leaf
-            for name, leaf in given.items()
-            if name != part.flag and not (lacks and name in part.members)
-        }
+    given = Packer(signature).unpack(leaves(entry, call))
     for name, leaf in given.items():
         if isinstance(leaf, torch.Tensor) or (name in entry.dims and name not in entry.constants):
             array = to_numpy(leaf)
@@ -153,24 +147,24 @@ def _used(count: int, admitted: _Admitted, program: Compiled) -> tuple[tuple[int
         index, _ = container.read(program.payload)
         # The smallest first.
         built = sorted(index["programs"], key=lambda each: math.prod(each["sizes"].values()))
-    used: set[tuple[str, _Sizes]] = set()
+    used: set[str | int] = set()
     counts, outside = [], []
     for number in range(1, count + 1):
         if number in admitted:
             call, sizes = admitted[number]
-            own = () if built is None else _chosen(built, call.entry_point, dict(sizes))
+            own = call.entry_point if built is None else _chosen(built, call.entry_point, sizes)
             if own is not None:
-                used.add((call.entry_point, own))
+                used.add(own)
             else:
-                shown = ", ".join(f"{name}={size}" for name, size in sizes)
+                shown = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
                 outside.append(Refused(call=number, reason=f"no program was built for {shown}"))
         counts.append(len(used))
     return tuple(counts), outside
 
 
-def _chosen(built: Sequence[Mapping[str, Any]], entry_point: str, sizes: Mapping[str, int]) -> _Sizes | None:
-    """The sizes of the program that a call runs in; None where there is none."""
-    for each in built:
+def _chosen(built: Sequence[Mapping[str, Any]], entry_point: str, sizes: Mapping[str, int]) -> int | None:
+    """The index of the program that a call runs in; None where there is none."""
+    for index, each in enumerate(built):
         if each["entry_point"] == entry_point and takes(each["sizes"], each["padded"], sizes):
-            return tuple(sorted((name, int(size)) for name, size in each["sizes"].items()))
+            return index
     return None
