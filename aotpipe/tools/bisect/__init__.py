@@ -94,28 +94,24 @@ def _find(trials: _Trials, legal: Legal, sequence: Sequence[Golden], failed: Par
 
     found = search(probes.order, probes.parents, output, trial)
     alone = probes.alone(found.culprit)
-    judged = trials.compare(alone)
-    is_alone = judged is not None and not judged[0].passed
+    wrong = next((case for case in trials.compare(alone) or () if not case.passed), None)
     return Fault(
         target=str(trials.target),
         failed=failed,
         place=probes.place(found.culprit),
         case=cases.get(found.culprit, failed),
         operands=tuple(str(spec) for spec in alone.legal.entries[0].signature.tensor_inputs),
-        alone=judged[0] if is_alone and judged else None,
+        alone=wrong,
         cures=tuple(map(probes.place, found.cures)),
         programs=found.trials + 2,
-        reproducer=trials.reproducer(alone if is_alone else probes.program([found.culprit])),
+        reproducer=trials.reproducer(alone if wrong else probes.program([found.culprit])),
     )
 
 
 def _sequence(goldens: Sequence[Golden], failed: ParityCase) -> Sequence[Golden]:
     """The call of a case, after those since the reset before it."""
-    for sequence in sequences(goldens):
-        for number, golden in enumerate(sequence, 1):
-            if (golden.entry_point, golden.case) == (failed.entry_point, failed.case):
-                return sequence[:number]
-    raise AssertionError(f"no call {failed.case} of {failed.entry_point}")
+    named = [(golden.entry_point, golden.case) for golden in goldens]
+    return sequences(goldens[: named.index((failed.entry_point, failed.case)) + 1])[-1]
 
 
 @dataclass(frozen=True, slots=True)

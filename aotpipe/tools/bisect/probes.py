@@ -102,7 +102,21 @@ class Probes:
         return self._probe([node], taken, (plain, wide))
 
     def _probe(self, nodes: Sequence[fx.Node], taken: Sequence[fx.Node], operands: _Operands) -> Probe:
-        entry = self._extracted(nodes, taken)
+        names = Names(self._entry)
+        state = (replace(spec, name=_STATE + spec.name) for spec in self._entry.signature.state)
+        specs = (*state, *self._entry.signature.tensor_inputs)
+        own = dict(zip(self._placeholders[len(self._weights) :], specs, strict=True))
+        weights = [node for node in taken if node in self._weights]
+        varying = [node for node in taken if node not in self._weights]
+        inputs = [own.get(node) or names.spec(node.name, node.meta["val"]) for node in varying]
+        outputs = [names.spec(node.name, node.meta["val"]) for node in nodes]
+        entry = LegalEntry(
+            name=self._entry.name,
+            graph=extract(self._entry.graph, [*weights, *varying], nodes),
+            weights=tuple(self._weights[node] for node in weights),
+            signature=names.signature(inputs, outputs),
+            range_constraints=self._entry.range_constraints,
+        )
         given, in_float64 = operands
         plain = _run(self._entry.graph, given, nodes, wide=False)
         wide = None
@@ -112,35 +126,16 @@ class Probes:
             entry_point=entry.name,
             case=self._call.case,
             reset=True,
-            inputs={
-                spec.name: view_numpy(given[node])
-                for spec, node in zip(entry.signature.tensor_inputs, self._varying(taken), strict=True)
-            },
+            inputs={spec.name: view_numpy(given[node]) for spec, node in zip(inputs, varying, strict=True)},
         )
         golden = golden_of(call, _named(plain), None if wide is None else _named(wide), entry.signature)
-        weights = {key: self._legal.weights[key] for key in entry.weights}
-        return Probe(replace(self._legal, entries=(entry,), weights=weights, initial_state={}), golden)
-
-    def _varying(self, taken: Sequence[fx.Node]) -> list[fx.Node]:
-        return [node for node in taken if node not in self._weights]
-
-    def _extracted(self, nodes: Sequence[fx.Node], taken: Sequence[fx.Node]) -> LegalEntry:
-        names = Names(self._entry)
-        signature = self._entry.signature
-        state = (replace(spec, name=_STATE + spec.name) for spec in signature.state)
-        specs = (*state, *signature.tensor_inputs)
-        own = dict(zip(self._placeholders[len(self._weights) :], specs, strict=True))
-        weights = [node for node in taken if node in self._weights]
-        varying = self._varying(taken)
-        inputs = [own.get(node) or names.spec(node.name, node.meta["val"]) for node in varying]
-        outputs = [names.spec(node.name, node.meta["val"]) for node in nodes]
-        return LegalEntry(
-            name=self._entry.name,
-            graph=extract(self._entry.graph, [*weights, *varying], nodes),
-            weights=tuple(self._weights[node] for node in weights),
-            signature=names.signature(inputs, outputs),
-            range_constraints=self._entry.range_constraints,
+        legal = replace(
+            self._legal,
+            entries=(entry,),
+            weights={key: self._legal.weights[key] for key in entry.weights},
+            initial_state={},
         )
+        return Probe(legal, golden)
 
 
 def _or_none(run: Callable[[], Tensors]) -> Tensors | None:
