@@ -27,6 +27,8 @@ FILE_MODULE = "aotpipe_model_"
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 # With its end: a folder beside it may begin with its name.
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+_PATHS = sysconfig.get_paths()
+_LIBRARIES = tuple({_PATHS[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 # What the code of a model calls while it is traced or watched.
 _CALLED = tuple(
     _PACKAGE + part
@@ -38,17 +40,11 @@ _CALLED = tuple(
 )
 
 
-@cache
-def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({paths[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
 def is_user_file(path: str) -> bool:
     """Whether a file is the user's own: not Python's, not an installed package's, not aotpipe's."""
     if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
         return False
-    return not path.startswith((_PACKAGE, *_library_folders()))
+    return not path.startswith((_PACKAGE, *_LIBRARIES))
 
 
 def is_own(path: str) -> bool:

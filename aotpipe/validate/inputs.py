@@ -104,7 +104,8 @@ def plan(
     for drawer in drawers:
         name, signature = drawer.name, drawer.signature
         calls += starmap(
-            drawer.call, _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name))
+            drawer.call,
+            _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name, lambda _: 0.0)),
         )
         calls += starmap(drawer.call, _bucket_cases(signature, buckets or {}))
         calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
@@ -122,7 +123,7 @@ def _presence_calls(drawer: _Drawer, signature: Signature) -> Iterator[Call]:
     ends = {symbol.name: symbol.min for symbol in signature.symbols}
     smallest = nearest_sizes(signature, ends) or ends
     for sizes in (None, smallest) if smallest and _fits(signature, smallest) else (None,):
-        at = "" if sizes is None else ", " + " ".join(f"{name}={size}" for name, size in smallest.items())
+        at = "" if sizes is None else _named(",", smallest)
         for flags in combinations:
             lacking = ", ".join(part.name for part in signature.optional if not flags[part.flag])
             yield drawer.call(f"without {lacking}{at}", sizes, flags=flags)
@@ -140,7 +141,7 @@ def _sequences(drawers: Sequence[_Drawer]) -> Iterator[Call]:
 
 
 def _size_cases(
-    signature: Signature, example: Sizes | None, seed: int, notes: list[str], work: Work | None
+    signature: Signature, example: Sizes | None, seed: int, notes: list[str], work: Work
 ) -> Iterator[tuple[str, Sizes]]:
     """The example's sizes, each symbol at its ends, all at their ends, and one point inside."""
     start = example if example is not None else {symbol.name: symbol.min for symbol in signature.symbols}
@@ -148,10 +149,9 @@ def _size_cases(
     if not signature.symbols:
         return
     ends = {symbol.name: (symbol.min, _top(symbol, start[symbol.name])) for symbol in signature.symbols}
-    cases: dict[str, Sizes] = {}
-    for name, (low, high) in ends.items():
-        for size in (low, high):
-            cases[f"{name}={size}"] = {**start, name: size}
+    cases: dict[str, Sizes] = {
+        f"{name}={size}": {**start, name: size} for name, both in ends.items() for size in both
+    }
     random = _generator(seed, "sizes")
     inside = {name: int(random.integers(low, high, endpoint=True)) for name, (low, high) in ends.items()}
     if len(ends) > 1:
@@ -195,12 +195,9 @@ def _bucket_cases(signature: Signature, buckets: Mapping[str, Sequence[int]]) ->
 
 
 def _bounded(
-    joint: Mapping[str, Sizes], start: Sizes, alone: Sequence[Sizes], work: Work | None, notes: list[str]
+    joint: Mapping[str, Sizes], start: Sizes, alone: Sequence[Sizes], work: Work, notes: list[str]
 ) -> Iterator[tuple[str, Sizes]]:
     """The cases in which several sizes change, moved towards the example's until they are cheap enough."""
-    if work is None:
-        yield from joint.items()
-        return
     dearest = max(map(work, alone), default=0.0)
     for case, sizes in joint.items():
         for step in _STEPS:

@@ -249,10 +249,8 @@ def _overflows(records: Sequence[_Record], policy: Precision) -> Iterator[Findin
     """The outputs that are no numbers in fewer bits, where they are in float64: these are not judged."""
     said: set[tuple[str, str]] = set()
     for record in records:
-        for name, array in record.model.items() if record.wide else ():
-            where = (record.call.entry_point, name)
-            assert record.wide is not None
-            wide = record.wide[name]
+        for name, wide in (record.wide or {}).items():
+            where, array = (record.call.entry_point, name), record.model[name]
             if where in said or not is_inexact(array.dtype) or array.shape != wide.shape:
                 continue
             lost = int((np.isfinite(wide.astype(np.float64)) & ~np.isfinite(array.astype(np.float64))).sum())
