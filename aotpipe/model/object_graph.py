@@ -197,15 +197,11 @@ def value_of(cell: types.CellType, default: Any) -> Any:
 
 def modules_of(module: nn.Module) -> dict[str, nn.Module]:
     """The modules that a model reaches, registered or held in its containers and objects, by path."""
-    return _reached(module)[0]
+    return reached(module)[0]
 
 
-def objects_of(module: nn.Module) -> list[object]:
-    """The plain objects that a model's modules hold."""
-    return _reached(module)[1]
-
-
-def _reached(module: nn.Module) -> tuple[dict[str, nn.Module], list[object]]:
+def reached(module: nn.Module) -> tuple[dict[str, nn.Module], list[object]]:
+    """What `modules_of` gives, and the plain objects that these modules hold."""
     # Two modules may share one __dict__ (a method as a module of its own).
     found = {id(part.__dict__): (path, part) for path, part in module.named_modules()}
     objects: list[object] = []

@@ -279,10 +279,9 @@ def _only_candidate(module: ModuleType, spec_type: type, place: str) -> tuple[st
 def _is_factory(name: str, function: object, spec_type: type) -> bool:
     if not inspect.isfunction(function) or needed(function) != []:
         return False
-    try:
+    returned = None
+    with suppress(NameError, TypeError, ValueError):
         returned = inspect.signature(function, eval_str=True).return_annotation
-    except (NameError, TypeError, ValueError):
-        returned = inspect.Signature.empty
     gives_model = inspect.isclass(returned) and (
         issubclass(returned, spec_type) or _is_module_class(returned)
     )

@@ -165,8 +165,7 @@ def _build(closed: graphs.Closed, settings: Settings) -> Built:
 
 
 def _loaded(chain: Chain, compiled: Compiled) -> Runner:
-    [lowerable] = chain.lowerable.values()
-    [entry] = (chain.legal if chain.parts else lowerable).entries
+    [entry] = chain.legal.entries
     weights, state = chain.arrays()
     return load_parts(
         partial(runtime(compiled.target.backend).load, compiled.payload, weights=weights),

@@ -9,7 +9,7 @@ written.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -26,8 +26,8 @@ _CONTAINERS: Final = frozenset({list, tuple, set, deque, dict})
 class _Captured:
     """References to what the owners refer to at one moment."""
 
-    owners: tuple[tuple[Any, dict[str, Any]], ...]
-    data: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    owners: Sequence[tuple[Any, dict[str, Any]]]
+    data: Sequence[tuple[torch.Tensor, torch.Tensor]]
 
     def restore(self) -> None:
         for live, items in self.owners:
@@ -56,14 +56,10 @@ class Contents:
         written: Iterable[torch.nn.Parameter] = (),
         only_written: bool = False,
     ) -> None:
-        modules = tuple(modules)
+        reached = [object_graph.reached(module) for module in modules]
         # Two modules may share one __dict__ (a method as a module of its own).
-        parts = {
-            id(vars(part)): vars(part)
-            for module in modules
-            for part in object_graph.modules_of(module).values()
-        }
-        objects = {id(each): each for module in modules for each in object_graph.objects_of(module)}
+        parts = {id(vars(part)): vars(part) for found, _ in reached for part in found.values()}
+        objects = {id(each): each for _, plain in reached for each in plain}
         self._owners: tuple[Any, ...] = (
             *(own[name] if name else own for own in parts.values() for name in ("", *object_graph.OWN)),
             *objects.values(),
@@ -108,8 +104,8 @@ class Contents:
     def _capture(self) -> _Captured:
         owners = [(live, object_graph.contents(live)) for live in self._owners]
         values = {id(value): value for _, items in owners for value in items.values()}
-        data = tuple((value, value.data) for value in values.values() if isinstance(value, torch.Tensor))
-        return _Captured(owners=tuple(owners), data=data)
+        data = [(value, value.data) for value in values.values() if isinstance(value, torch.Tensor)]
+        return _Captured(owners, data)
 
     def _fresh(self) -> _Captured:
         """The initial contents, with buffers and containers of their own."""
@@ -118,7 +114,7 @@ class Contents:
             (live, items | {name: _copy(items[name], self._others) for name in names} if names else items)
             for live, items, names in self._containers
         ]
-        return _Captured(owners=tuple(owners), data=tuple(data))
+        return _Captured(owners, data)
 
     def _fresh_data(self, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.nn.Parameter):

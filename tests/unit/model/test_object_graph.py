@@ -98,7 +98,7 @@ def test_modules_and_objects_are_found_behind_containers() -> None:
     model.table["net"] = [nn.Sequential(nn.Linear(1, 1))]
     paths = object_graph.modules_of(model)
     assert [path for path in paths if path] == ["inner", "table.net.0", "table.net.0.0"]
-    assert model.record in object_graph.objects_of(model)
+    assert model.record in object_graph.reached(model)[1]
 
 
 def test_what_libraries_make_is_not_looked_into() -> None:
