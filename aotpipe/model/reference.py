@@ -90,8 +90,11 @@ def example_inputs(found: Found) -> tuple[tuple[Any, ...], dict[str, Any]] | Non
     """The args and kwargs that the model's method or its file gives; None where there are none."""
     method = getattr(found.value, "example_inputs", None)
     given = _call(method, found.module) if callable(method) else found.setting("EXAMPLE_INPUTS")
-    if given is None:
-        return None
+    return None if given is None else arguments(given)
+
+
+def arguments(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The args and kwargs that a user means: a tuple or a list of args, a dict of kwargs, or one value."""
     if isinstance(given, Mapping):
         return (), dict(given)
     return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}

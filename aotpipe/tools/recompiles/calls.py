@@ -132,12 +132,9 @@ def given(canonical: Canonical, calls: Iterable[Any]) -> tuple[ModelCall, ...]:
         if isinstance(value, ModelCall):
             call = value
         else:
-            kwargs = dict(value) if isinstance(value, Mapping) else {}
-            args = (
-                () if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
-            )
+            args, kwargs = reference.arguments(value)
             first = canonical.entries[0].name
-            call = ModelCall(entry_point=first, case=f"call {number}", args=tuple(args), kwargs=kwargs)
+            call = ModelCall(entry_point=first, case=f"call {number}", args=args, kwargs=kwargs)
         if call.entry_point not in entries:
             raise SpecInvalid(
                 f"a call names the entry point {call.entry_point!r}",

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import torch
 
 from aotpipe.model import object_graph
+from aotpipe.model.object_graph import OWN
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -61,16 +62,19 @@ class Contents:
         parts = {id(vars(part)): vars(part) for found, _ in reached for part in found.values()}
         objects = {id(each): each for _, plain in reached for each in plain}
         self._owners: tuple[Any, ...] = (
-            *(own[name] if name else own for own in parts.values() for name in ("", *object_graph.OWN)),
+            *(own[name] if name else own for own in parts.values() for name in ("", *OWN)),
             *objects.values(),
         )
         self._others = others
         self._written = {id(parameter) for parameter in written}
         self._pristine = self._capture()
-        own = parts.keys() | objects.keys()
         # For each holder: the attributes whose value a call may change in place.
         self._containers = [
-            (live, items, [name for name in items if id(live) in own and _is_container(name, items[name])])
+            (
+                live,
+                items,
+                [key for key, each in items.items() if type(each) in _CONTAINERS and key not in OWN],
+            )
             for live, items in self._pristine.owners
         ]
         self._parameters = {
@@ -121,10 +125,6 @@ class Contents:
             return self._others(data.clone())
         changed = self._parameters.get(id(tensor), data)
         return changed.clone() if id(tensor) in self._written else changed
-
-
-def _is_container(name: str, value: Any) -> bool:
-    return name not in object_graph.OWN and type(value) in _CONTAINERS
 
 
 def _copy(value: Any, change: Change) -> Any:
