@@ -22,6 +22,7 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, CanonicalEntry, Compiled
 from aotpipe.errors import AotpipeError, InputError, ParityError, SpecInvalid
 from aotpipe.model.torch_arrays import to_numpy
+from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.input_checks import Checker, Packer
 from aotpipe.runtime.xla import container
 from aotpipe.runtime.xla.buckets import takes
@@ -29,7 +30,6 @@ from aotpipe.tools.recompiles.calls import ModelCall, leaves
 from aotpipe.tools.recompiles.results import Refused, Way
 from aotpipe.validate import Loadable, validate
 from aotpipe.validate.inputs import Call
-from aotpipe.validate.reference import Reference
 
 _Admitted = Mapping[int, tuple[Call, Mapping[str, int]]]
 """By number, the calls that the signature takes, and the size of each symbol in them."""
@@ -47,6 +47,7 @@ def run(chain: Chain, calls: Sequence[ModelCall], settings: CompileSettings) -> 
     reference = None
     with suppress(SpecInvalid):  # where eager refuses every call, there is nothing to compare
         reference = chain.reference([call for call, _ in admitted.values()]) if admitted else None
+    notes = tuple(finding.message for finding in reference.findings) if reference else ()
     compiled = chain.compiled(settings)
     with chain.loadable() as loadable:
         ways = []
@@ -56,32 +57,23 @@ def run(chain: Chain, calls: Sequence[ModelCall], settings: CompileSettings) -> 
                 continue
             so_far, outside = _used(len(calls), admitted, program)
             unanswered = tuple(sorted((*refused, *outside), key=lambda each: each.call))
-            ways.append(_judged(program, loadable, reference, so_far, unanswered))
+            way = Way(name=str(program.target), so_far=so_far, refused=unanswered, notes=notes)
+            ways.append(_judged(way, program, loadable, reference.goldens) if reference else way)
     return tuple(ways)
 
 
-def _judged(
-    program: Compiled,
-    loadable: Loadable,
-    reference: Reference | None,
-    so_far: tuple[int, ...],
-    refused: tuple[Refused, ...],
-) -> Way:
-    notes = tuple(finding.message for finding in reference.findings) if reference else ()
-    way = Way(name=str(program.target), so_far=so_far, refused=refused, notes=notes)
-    if reference is None:
-        return way
+def _judged(way: Way, program: Compiled, loadable: Loadable, goldens: Sequence[Golden]) -> Way:
     try:
-        validated = validate(program, loadable, reference.goldens)
+        validated = validate(program, loadable, goldens)
     except ParityError as error:
         return replace(way, error=error)
     except AotpipeError as error:
         return replace(way, so_far=(), error=error)
     parity = validated.parity
     if parity is None:
-        return replace(way, notes=(*notes, validated.reason))
+        return replace(way, notes=(*way.notes, validated.reason))
     ratio = parity.worst.ratio if parity.worst else 0.0
-    return replace(way, compared=parity.calls, ratio=ratio, notes=(*notes, *validated.notes))
+    return replace(way, compared=parity.calls, ratio=ratio, notes=(*way.notes, *validated.notes))
 
 
 def _admitted(
