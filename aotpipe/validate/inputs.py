@@ -200,13 +200,12 @@ def _bounded(
     """The cases in which several sizes change, moved towards the example's until they are cheap enough."""
     dearest = max(map(work, alone), default=0.0)
     for case, sizes in joint.items():
-        for step in _STEPS:
-            # Rounded towards the example, so that a size that may not vary much stays within its range.
-            nearer = {name: old + int((sizes[name] - old) / step) for name, old in start.items()}
-            if work(nearer) <= max(_CHEAP, _JOINT_FACTOR * dearest):
-                break
-        else:
-            nearer = dict(start)
+        # Rounded towards the example, so that a size that may not vary much stays within its range.
+        moved = (
+            {name: old + int((sizes[name] - old) / step) for name, old in start.items()} for step in _STEPS
+        )
+        limit = max(_CHEAP, _JOINT_FACTOR * dearest)
+        nearer = next((each for each in moved if work(each) <= limit), start)
         if nearer == sizes:
             yield case, sizes
             continue

@@ -179,10 +179,8 @@ def _narrowed(
 
 
 def _cast(values: Any, cast: Cast) -> Any:
-    def one(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        wanted = cast(value.dtype)
-        return value if wanted is value.dtype else value.to(wanted)
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        wanted = cast(tensor.dtype)
+        return tensor if wanted is tensor.dtype else tensor.to(wanted)
 
-    return pytree.tree_map(one, values)
+    return pytree.tree_map_only(torch.Tensor, one, values)
