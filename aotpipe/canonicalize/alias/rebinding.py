@@ -91,18 +91,14 @@ def alias_set(tensor: torch.Tensor) -> AliasSet | None:
     found, copies = tensor_storage.of(tensor), trace.part(_Copies)
     if found is None or len(copies.pairs) == copies.outside:
         return found
-    numbers: set[int] = set()
-    owner = tensor_storage.owner_of(tensor)
-    seen, left = {owner}, [owner]
-    while left:
-        for _, other in _paired(left.pop(), copies.pairs[copies.outside :]):
-            storage = tensor_storage.owner_of(other)
-            if storage not in seen and (theirs := tensor_storage.of(other)) is not None:
-                seen.add(storage)
-                left.append(storage)
-                numbers |= theirs.numbers
-    numbers -= found.numbers
-    return replace(found, numbers=found.numbers | numbers, partial=found.partial | numbers)
+    pairs = copies.pairs[copies.outside :]
+
+    def paired(each: torch.Tensor) -> Iterator[torch.Tensor]:
+        return (other for _, other in _paired(each, pairs) if tensor_storage.of(other) is not None)
+
+    sets = map(tensor_storage.of, _closure(tensor, paired))
+    numbers = frozenset(number for each in sets if each is not None for number in each.numbers)
+    return replace(found, numbers=numbers, partial=found.partial | (numbers - found.numbers))
 
 
 def refuse_lost(tensor: torch.Tensor) -> None:
@@ -152,18 +148,23 @@ def _reached(tensor: torch.Tensor) -> Iterator[_Other]:
 
 def _matters(tensor: torch.Tensor, done: set[int], held: set[int]) -> bool:
     """Whether somebody holds a tensor of this memory, or another name of it."""
+    names = _closure(tensor, lambda each: (other.tensor for other in _others(each)), done)
+    # Variables hold a tensor from outside of a region; what an op takes in it is an operand.
+    return any(not held.isdisjoint((storage_of(each), tensor_storage.owner_of(each))) for each in names)
+
+
+def _closure(
+    tensor: torch.Tensor, near: Callable[[torch.Tensor], Iterable[torch.Tensor]], done: Iterable[int] = ()
+) -> Iterator[torch.Tensor]:
+    """Yield a tensor and what it comes to by steps, one of each memory that is not `done`."""
     seen, left = {*done, tensor_storage.owner_of(tensor)}, [tensor]
     while left:
-        each = left.pop()
-        # Variables hold a tensor from outside of a region; what an op takes in it is an operand.
-        if not held.isdisjoint((storage_of(each), tensor_storage.owner_of(each))):
-            return True
-        for other in _others(each):
-            owner = tensor_storage.owner_of(other.tensor)
+        yield (each := left.pop())
+        for other in near(each):
+            owner = tensor_storage.owner_of(other)
             if owner not in seen:
                 seen.add(owner)
-                left.append(other.tensor)
-    return False
+                left.append(other)
 
 
 def _others(tensor: torch.Tensor) -> Iterator[_Other]:
@@ -173,7 +174,7 @@ def _others(tensor: torch.Tensor) -> Iterator[_Other]:
         return
     for other in tensor_storage.others(own):
         yield _named_too(own, other)
-    for pair, paired in _paired(tensor_storage.owner_of(tensor), trace.part(_Copies).pairs):
+    for pair, paired in _paired(tensor, trace.part(_Copies).pairs):
         yield _Other(paired, pair.to_original if paired is pair.original else pair.to_copy)
 
 
@@ -193,14 +194,13 @@ def _named_too(own: AliasSet, other: AliasSet) -> _Other:
     return _Other(other.tensor, repeat)
 
 
-def _paired(owner: int, pairs: Iterable[Pair]) -> list[tuple[Pair, torch.Tensor]]:
-    found = []
+def _paired(tensor: torch.Tensor, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, torch.Tensor]]:
+    owner = tensor_storage.owner_of(tensor)
     for pair in pairs:
         if tensor_storage.owner_of(pair.copy) == owner:
-            found.append((pair, pair.original))
+            yield pair, pair.original
         elif tensor_storage.owner_of(pair.original) == owner:
-            found.append((pair, pair.copy))
-    return found
+            yield pair, pair.copy
 
 
 def written(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:

@@ -12,9 +12,10 @@ the first result that is in it. So two iterations of a loop never give one numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -44,68 +45,51 @@ class AliasSet:
 
     def is_like(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor of this memory has the whole of it, in the same order."""
-        own = self.tensor
-        return tensor is own or (
-            _shown(tensor.shape) == _shown(own.shape)
-            and _shown(tensor.stride()) == _shown(own.stride())
-            and str(tensor.storage_offset()) == str(own.storage_offset())
-        )
+        return tensor is self.tensor or layout_of(tensor) == layout_of(self.tensor)
 
 
-def _shown(sizes: Any) -> tuple[str, ...]:
-    return tuple(map(str, sizes))
+def layout_of(tensor: torch.Tensor) -> tuple[str, ...]:
+    """A tensor's sizes, strides and offset, as texts: comparing symbols themselves would guard on them."""
+    numbers: Iterable[object] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    return tuple(map(str, numbers))
 
 
+@dataclass(slots=True)
 class _Book:
-    def __init__(self) -> None:
-        self.found: dict[int, AliasSet] = {}
-        # The storages of each number, in the order in which they came.
-        self.of_number: dict[int, dict[int, None]] = {}
-        # Of an operand's memory, that of the tensor which it stands for.
-        self.owners: dict[int, int] = {}
-        self.undo: list[tuple[dict[int, Any], int, Any]] = []
-        self.next = 0
-        self.next_given = -1
+    """The memories of a trace; each scope has a table of its own on top of those around it.
 
-    def put(self, table: dict[int, Any], key: int, value: Any) -> None:
-        """Set an entry, which is taken back at the end of the scope."""
-        self.undo.append((table, key, table.get(key)))
-        table[key] = value
+    Attributes:
+        owners: Of an operand's memory, that of the tensor which it stands for.
+        met: The storages that were in the memory of each number, also in scopes that have ended.
+    """
 
-    def take_back(self, mark: int) -> None:
-        while len(self.undo) > mark:
-            table, key, value = self.undo.pop()
-            if table is self.found:
-                for number in table[key].numbers:
-                    del self.of_number[number][key]
-            if value is None:
-                del table[key]
-            else:
-                table[key] = value
-            if table is self.found and value is not None:
-                self._index(key, value)
+    found: ChainMap[int, AliasSet] = field(default_factory=ChainMap)
+    owners: ChainMap[int, int] = field(default_factory=ChainMap)
+    met: defaultdict[int, dict[int, None]] = field(default_factory=lambda: defaultdict(dict))
+    next: int = 0
+    next_given: int = -1
 
-    def enter(self, storage: int, alias_set: AliasSet) -> None:
-        if (old := self.found.get(storage)) is not None:
-            for number in old.numbers:
-                del self.of_number[number][storage]
-        self.put(self.found, storage, alias_set)
-        self._index(storage, alias_set)
-
-    def _index(self, storage: int, alias_set: AliasSet) -> None:
+    def enter(self, table: MutableMapping[int, AliasSet], storage: int, alias_set: AliasSet) -> None:
+        table[storage] = alias_set
         for number in alias_set.numbers:
-            self.of_number.setdefault(number, {})[storage] = None
+            self.met[number][storage] = None
+
+    def storages(self, number: int) -> list[int]:
+        """Those that may be in the memory of a number now."""
+        met = self.met.get(number, ())
+        return [each for each in met if each in self.found and number in self.found[each].numbers]
 
 
 @contextmanager
 def scope() -> Iterator[None]:
     """Forget afterwards what the body makes."""
     book = trace.part(_Book)
-    mark = len(book.undo)
+    found, owners = book.found, book.owners
+    book.found, book.owners = found.new_child(), owners.new_child()
     try:
         yield
     finally:
-        book.take_back(mark)
+        book.found, book.owners = found, owners
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -128,8 +112,7 @@ def owner_of(tensor: torch.Tensor) -> int:
 def stands_for(operand: torch.Tensor, tensor: torch.Tensor) -> None:
     """Take an operand of an op, and views of it, for a tensor from outside."""
     if storage_of(operand) and storage_of(tensor):
-        book = trace.part(_Book)
-        book.put(book.owners, storage_of(operand), owner_of(tensor))
+        trace.part(_Book).owners[storage_of(operand)] = owner_of(tensor)
 
 
 def made(result: Any, given: Iterable[Any]) -> None:
@@ -154,13 +137,13 @@ def _first_seen(tensor: torch.Tensor, *, new: bool) -> None:
     if not storage or storage in book.found:
         return
     if new:
+        table: MutableMapping[int, AliasSet] = book.found
         number = new_numbers(1)
-        book.enter(storage, AliasSet(tensor, frozenset({number}), number))
-        return
-    # Not taken back: what is met first in an iteration of a loop is the same in the next one.
-    number = book.next_given = book.next_given - 1
-    book.found[storage] = AliasSet(tensor, frozenset({number}), number)
-    book.of_number[number] = {storage: None}
+    else:
+        # Not forgotten: what is met first in an iteration of a loop is the same in the next one.
+        table = book.found.maps[-1]
+        number = book.next_given = book.next_given - 1
+    book.enter(table, storage, AliasSet(tensor, frozenset({number}), number))
 
 
 def last_given() -> int:
@@ -182,7 +165,8 @@ def register(
     partial: frozenset[int] = _NO_NUMBERS,
 ) -> None:
     """Say which memory a tensor, which is a copy in the graph, would have in eager."""
-    trace.part(_Book).enter(storage_of(tensor), AliasSet(tensor, numbers, known, partial))
+    book = trace.part(_Book)
+    book.enter(book.found, storage_of(tensor), AliasSet(tensor, numbers, known, partial))
 
 
 def of(tensor: torch.Tensor) -> AliasSet | None:
@@ -194,16 +178,13 @@ def of(tensor: torch.Tensor) -> AliasSet | None:
 def others(alias_set: AliasSet) -> Iterator[AliasSet]:
     """The alias sets of other tensors that may be in the same memory."""
     own, book = owner_of(alias_set.tensor), trace.part(_Book)
-    for storage in dict.fromkeys(
-        each for number in alias_set.numbers for each in book.of_number.get(number, ())
-    ):
-        if storage != own:
-            yield book.found[storage]
+    found = dict.fromkeys(each for number in alias_set.numbers for each in book.storages(number))
+    return (book.found[storage] for storage in found if storage != own)
 
 
 def is_known(number: int) -> bool:
     """Whether some tensor may be in the memory of this number now."""
-    return bool(trace.part(_Book).of_number.get(number))
+    return bool(trace.part(_Book).storages(number))
 
 
 # More than a region has results.

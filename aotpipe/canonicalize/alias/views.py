@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aotpipe.canonicalize.alias.tensor_storage import storage_of
+from aotpipe.canonicalize.alias.tensor_storage import layout_of, storage_of
 from aotpipe.canonicalize.values.trace import refusal
 
 Replay = Callable[[torch.Tensor], torch.Tensor]
@@ -79,10 +79,6 @@ def _refused() -> Exception:
     )
 
 
-def _shown(tensor: torch.Tensor) -> tuple[list[str], list[str]]:
-    return list(map(str, tensor.shape)), list(map(str, tensor.stride()))
-
-
 def _is_same(one: Any, other: Any) -> bool:
     # Comparing symbols themselves would guard on them.
     return str(one) == str(other)
@@ -93,7 +89,7 @@ def _replay(view: torch.Tensor, base: torch.Tensor) -> Replay | None:
     offset: Any = view.storage_offset() - base.storage_offset()
     if view.dtype != base.dtype or not isinstance(offset, int):
         return None
-    if _shown(view) == _shown(base):
+    if layout_of(view) == layout_of(base):
         return lambda tensor: tensor
     found = _indexed(view, base.shape, base.stride(), offset)
     if found is not None or not base.is_contiguous():

@@ -155,7 +155,8 @@ def _compared_in_c(function: Function, instead: str | Function) -> Function:
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
-        if not _has_traced(args) and not dynamic_list.holds_dynamic_list(args):
+        is_known = not any(map(is_traced, pytree.tree_leaves(args)))
+        if is_known and not dynamic_list.holds_dynamic_list(args):
             return function(*args, **kwargs)
         if not isinstance(instead, str):
             return instead(*args, **kwargs)
@@ -286,10 +287,6 @@ def _tensor_or(function: Function) -> Function:
         return _tensor(data, **kwargs)
 
     return either
-
-
-def _has_traced(data: Any) -> bool:
-    return any(map(is_traced, pytree.tree_leaves(data)))
 
 
 def _has_tensor(data: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
@@ -20,7 +20,13 @@ from aotpipe.canonicalize.operators import conditional, size_keys
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible, Leaf
-from aotpipe.canonicalize.values.dynamic_list import DynamicList, abstract_list, is_dynamic_list, slots
+from aotpipe.canonicalize.values.dynamic_list import (
+    DynamicList,
+    abstract_list,
+    beside,
+    is_dynamic_list,
+    slots,
+)
 from aotpipe.canonicalize.values.trace import refusal
 
 _STACK = "give its elements one form, stack them, and index the tensor"
@@ -59,7 +65,7 @@ def opened(value: Any) -> Any:
 
 
 class _Opened:
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items: Any) -> None:
         self._items = items
 
     def __getitem__(self, index: Any) -> Any:
@@ -94,9 +100,10 @@ class _Opened:
             return get_element(self._items, index)
         try:
             return self._items[self._key(index)]
-        except LookupError as error:
+        except LookupError as caught:
+            error = caught
             # The path that leads here raises; it may be one that no call takes.
-            raise runtime_asserts.raised(functools.partial(_same, error)) from None
+            raise runtime_asserts.raised(lambda: error) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self._is_plain(index) or isinstance(self._items, (tuple, *_OF_MODULES)):
@@ -111,10 +118,7 @@ class _Opened:
             popped(self._items, index)
 
     def _key(self, index: Any) -> Any:
-        if not isinstance(self._items, dict) or not size_keys.is_compared(self._items, index):
-            return index
-        found = size_keys.find(self._items, index)
-        return index if found is size_keys.ABSENT else found
+        return size_keys.own_key(self._items, index) if isinstance(self._items, dict) else index
 
     def _is_traced(self, index: Any) -> bool:
         # As the key of a dict, a tensor is the object that it is, unless it stands for a number.
@@ -215,10 +219,6 @@ def _place(items: Any, index: Any) -> torch.Tensor:
     return _in_range(number, len(items)).clamp(0, len(items) - 1)
 
 
-def _same(error: LookupError) -> LookupError:
-    return error
-
-
 _OF_MODULES: Final = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
 
 
@@ -267,11 +267,15 @@ def _of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]
     return found, other
 
 
+def _as_one(items: list[Any]) -> DynamicList:
+    """The elements of any list as one."""
+    return whole(items) if is_dynamic_list(items) else _of_one_form(items, items[0] if items else 0)[0]
+
+
 def _element(items: list[Any], position: torch.Tensor) -> Any:
-    found, _ = _of_one_form(items, items[0])
     # In eager it is one of them.
     held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
-    return _selected(found, position, held)
+    return _selected(_as_one(items), position, held)
 
 
 def set_element(items: Any, index: Any, value: Any) -> None:
@@ -282,14 +286,14 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     keys: Any = list(items) if isinstance(items, dict) else range(len(items))
     held = _values(items)
     found, new = _of_one_form(held, value)
-    number = host_scalars.as_int64(index) if isinstance(index, int) else host_scalars.item(index)
+    number = _whole_number(index)
     if isinstance(items, dict):
         position = _of_key(keys, number)
     else:
         position = _in_range(number, found.count if is_dynamic else len(items))
     at = torch.arange(found.kind.capacity) == position
     buffers = [
-        torch.where(at.reshape(-1, *[1] * (buffer.dim() - 1)), row[:1], buffer)
+        torch.where(beside(at, buffer), row[:1], buffer)
         for buffer, row in zip(found.buffers, new.buffers, strict=True)
     ]
     result = DynamicList(found.kind, buffers, found.count)
@@ -355,8 +359,7 @@ def get(items: list[Any], index: Any) -> Any:
     if _is_known(items, index):
         return items[index]
     found = whole(items)
-    number = index if isinstance(index, int) else host_scalars.item(torch_functions.as_tensor(index))
-    return at_position(found, _in_range(host_scalars.as_int64(number), found.count))
+    return at_position(found, _in_range(_whole_number(index), found.count))
 
 
 def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
@@ -365,25 +368,19 @@ def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
         raise refusal(
             "a list whose length a tensor decides is sliced with a step", "stack it first", "list-grows"
         )
-    found, _ = _of_one_form(items, items[0]) if not is_dynamic_list(items) else (whole(items), None)
+    found = _as_one(items)
     size = host_scalars.as_int64(length(items))
 
     def end(given: Any, otherwise: torch.Tensor) -> torch.Tensor:
         if given is None:
             return otherwise
-        number = host_scalars.as_int64(given if isinstance(given, int) else host_scalars.item(given))
+        number = _whole_number(given)
         return torch.minimum(torch.where(number < 0, number + size, number).clamp_min(0), size)
 
     first = end(start, torch.full((), 0, dtype=torch.int64))
     count = (end(stop, size) - first).clamp_min(0)
     at = torch.arange(found.kind.capacity)
-    places = (size - 1 - at if step == -1 else first + at).clamp(0, found.kind.capacity - 1)
-    buffers = [
-        torch.where((at < count).reshape(-1, *[1] * (buffer.dim() - 1)), buffer.index_select(0, places), 0)
-        for buffer in found.buffers
-    ]
-    buffers = [each.to(buffer.dtype) for each, buffer in zip(buffers, found.buffers, strict=True)]
-    return [DynamicList(found.kind, buffers, host_scalars.as_host_scalar(count.clone()))]
+    return [_rows_at(found, size - 1 - at if step == -1 else first + at, count)]
 
 
 def _is_known(items: list[Any], index: Any) -> bool:
@@ -423,7 +420,7 @@ def popped(items: list[Any], index: Any = -1) -> Any:
         return value
     if is_last or (isinstance(index, int) and index >= 0 and not is_dynamic_list(items[: index + 1])):
         return items.pop(index)
-    found = whole(items) if is_dynamic_list(items) else _static(items)
+    found = _as_one(items)
     position = _in_range(_whole_number(index), found.count)
     value = at_position(found, position)
     effects.note_chosen(value)
@@ -433,7 +430,9 @@ def popped(items: list[Any], index: Any = -1) -> Any:
 
 
 def _whole_number(index: Any) -> torch.Tensor:
-    return host_scalars.as_int64(index if isinstance(index, int) else host_scalars.item(index))
+    if isinstance(index, int):
+        return host_scalars.as_int64(index)
+    return host_scalars.item(torch_functions.as_tensor(index))
 
 
 def _rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> DynamicList:
@@ -441,7 +440,7 @@ def _rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> D
     rows = places.clamp(0, found.kind.capacity - 1)
     there = torch.arange(found.kind.capacity) < count
     buffers = [
-        torch.where(there.reshape(-1, *[1] * (each.dim() - 1)), each.index_select(0, rows), 0).to(each.dtype)
+        torch.where(beside(there, each), each.index_select(0, rows), 0).to(each.dtype)
         for each in found.buffers
     ]
     return DynamicList(found.kind, buffers, host_scalars.as_host_scalar(count.clone()))
@@ -458,7 +457,7 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
     leaves = pytree.tree_leaves(found_keys)
     if not is_dynamic_list(items) and (not any(map(torch_functions.is_traced, leaves)) or len(items) < 2):
         return [items[at] for at in sorted(range(len(items)), key=found_keys.__getitem__, reverse=reverse)]
-    by = whole(found_keys) if is_dynamic_list(found_keys) else _static(found_keys)
+    by = _as_one(found_keys)
     if any(buffer.dim() > 1 for buffer in by.buffers) or torch_functions.is_traced(reverse):
         raise refusal("a list is sorted by tensors of several elements", "give a `key` that is one number")
     size = by.kind.capacity if is_dynamic_list(items) else len(items)
@@ -472,10 +471,9 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
             runtime_asserts.add_assert(ordered, "a list with NaN in it is sorted: Python has no order for it")
         order = _sorted_by(column, order, descending=bool(reverse))
     order = _sorted_by(there.logical_not(), order, descending=False)
+    found = _as_one(items)
     if is_dynamic_list(items):
-        found = whole(items)
         return [_rows_at(found, order, found.count)]
-    found = _static(items)
     held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
     return [_selected(found, order[place], held) for place in range(size)]
 
@@ -487,13 +485,13 @@ def _sorted_by(column: torch.Tensor, order: torch.Tensor, *, descending: bool) -
 
 def _places_of(items: list[Any], value: Any, name: str) -> torch.Tensor:
     """Which elements of a list of numbers equal a value."""
-    _, buffer, there = _numbers([whole(items) if is_dynamic_list(items) else _static(items)], f"`{name}`")
+    _, buffer, there = _numbers([_as_one(items)], f"`{name}`")
     return torch.logical_and(there[: slots(items)], buffer[: slots(items)] == value)
 
 
 def bisected(items: list[Any], value: Any, *, right: bool) -> torch.Tensor:
     """`bisect.bisect(items, value)`, of numbers that are sorted."""
-    _, buffer, there = _numbers([whole(items) if is_dynamic_list(items) else _static(items)], "`bisect`")
+    _, buffer, there = _numbers([_as_one(items)], "`bisect`")
     size = slots(items)
     ascends = torch.logical_or(buffer[: size - 1] <= buffer[1:size], there[1:size].logical_not()).all()
     runtime_asserts.add_assert(ascends, "`bisect` takes a list that is sorted")
@@ -518,8 +516,8 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
         flags = torch.arange(each.kind.capacity) < each.count
 
         def summed(buffer: torch.Tensor, flags: torch.Tensor = flags) -> torch.Tensor:
-            wide = flags.reshape(-1, *[1] * (buffer.dim() - 1))
-            return torch.where(wide, buffer, torch.zeros((), dtype=buffer.dtype)).sum(0).to(buffer.dtype)
+            zero = torch.zeros((), dtype=buffer.dtype)
+            return torch.where(beside(flags, buffer), buffer, zero).sum(0).to(buffer.dtype)
 
         start = start + each.element(summed)
     return start
@@ -572,52 +570,20 @@ def method(function: Any) -> Callable[..., Any] | None:
     name = getattr(function, "__name__", "")
     if isinstance(items, dict) and name == "get":
         return _get_of(items, size_keys.method(function) or function)
-    if type(items) is not list or name not in _METHODS:
+    if type(items) is not list or not (name in _METHODS or name in _OF_GROWING):
         return None
     if name == "pop" and not items:
         raise runtime_asserts.raised(lambda: IndexError("pop from empty list"))
-    if not is_dynamic_list(items) and name not in ("sort", "index", "count", "remove"):
-        return None
+    if name not in _METHODS:
+        return functools.partial(_OF_GROWING[name], items) if is_dynamic_list(items) else None
 
-    def either(staged: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            is_traced = any(map(torch_functions.is_traced, pytree.tree_leaves([items, args])))
-            takes = name == "sort" or len(args) == 1
-            return (staged if takes and (is_traced or is_dynamic_list(items)) else function)(*args, **kwargs)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        is_traced = any(map(torch_functions.is_traced, pytree.tree_leaves([items, args])))
+        if name != "sort" and (len(args) != 1 or not (is_traced or is_dynamic_list(items))):
+            return function(*args, **kwargs)
+        return _METHODS[name](items, *args, **kwargs)
 
-        return called
-
-    if name == "sort":
-
-        def sort(**kwargs: Any) -> None:
-            items[:] = sorted_(items, **kwargs)
-
-        return sort
-    if name == "index":
-        return either(lambda value: index_of(items, value))
-    if name == "count":
-        return either(lambda value: host_scalars.as_host_scalar(_places_of(items, value, name).sum()))
-    if name == "remove":
-        # Of what it takes out nothing is given.
-        return either(lambda value: [popped(items, index_of(items, value, name))].clear())
-    if name == "pop":
-        return lambda *args: popped(items, *args)
-    if name == "copy":
-        return lambda: list(items)
-
-    def refuse(*args: Any, **__: object) -> Any:
-        if name == "reverse":
-            items[:] = _sliced(items, None, None, -1)
-            return None
-        if name == "insert" and args[0] >= 0 and not is_dynamic_list(items[: args[0]]):
-            return items.insert(*args)
-        raise refusal(
-            f"`{name}` of a list whose length a tensor decides",
-            "stack it, and work on the tensor",
-            "list-grows",
-        )
-
-    return refuse
+    return either
 
 
 def _get_of(table: dict[Any, Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -631,9 +597,48 @@ def _get_of(table: dict[Any, Any], function: Callable[..., Any]) -> Callable[...
     return get
 
 
-_METHODS: Final = frozenset(
-    "pop reverse sort remove index count copy insert __setitem__ __delitem__ __contains__".split()
-)
+def _count(items: list[Any], value: Any) -> torch.Tensor:
+    return host_scalars.as_host_scalar(_places_of(items, value, "count").sum())
+
+
+def _remove(items: list[Any], value: Any) -> None:
+    popped(items, index_of(items, value, "remove"))
+
+
+def _sort(items: list[Any], **kwargs: Any) -> None:
+    items[:] = sorted_(items, **kwargs)
+
+
+def _reverse(items: list[Any]) -> None:
+    items[:] = _sliced(items, None, None, -1)
+
+
+def _insert(items: list[Any], at: int, value: Any) -> None:
+    if at < 0 or is_dynamic_list(items[:at]):
+        _refuse("insert")
+    items.insert(at, value)
+
+
+def _refuse(name: str, *_: object) -> NoReturn:
+    raise refusal(
+        f"`{name}` of a list whose length a tensor decides", "stack it, and work on the tensor", "list-grows"
+    )
+
+
+# Methods that look at the elements of any list, and those that a list has otherwise while it grows.
+_METHODS: Final[dict[str, Callable[..., Any]]] = {
+    "index": index_of,
+    "count": _count,
+    "remove": _remove,
+    "sort": _sort,
+}
+_OF_GROWING: Final[dict[str, Callable[..., Any]]] = {
+    "pop": popped,
+    "copy": list,
+    "reverse": _reverse,
+    "insert": _insert,
+    **{name: functools.partial(_refuse, name) for name in ("__setitem__", "__delitem__", "__contains__")},
+}
 
 
 def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
@@ -644,9 +649,7 @@ def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
 
 def equal(left: Any, right: Any) -> torch.Tensor:
     """`left == right` of lists of numbers, of which a tensor decides the length."""
-    (one, a, there), (other, b, _) = (
-        _numbers([(whole if is_dynamic_list(each) else _static)(each)], "`==`") for each in (left, right)
-    )
+    (one, a, there), (other, b, _) = (_numbers([_as_one(each)], "`==`") for each in (left, right))
     shared = min(len(a), len(b))
     same = torch.logical_or(there[:shared].logical_not(), a[:shared] == b[:shared]).all()
     return host_scalars.as_host_scalar(torch.logical_and(one.count == other.count, same))
@@ -656,10 +659,6 @@ def _number_in(leaf: Any) -> Any:
     if isinstance(leaf, bool | int | float):
         return leaf
     raise refusal("`torch.tensor` of a list that grows, of more than numbers", "append tuples of numbers")
-
-
-def _static(items: list[Any]) -> DynamicList:
-    return _of_one_form(items, items[0] if items else 0)[0]
 
 
 def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 from aotpipe.canonicalize.operators import dynamic_list_methods
 from aotpipe.canonicalize.operators.conditional import choose
 from aotpipe.canonicalize.trace import decisions, dry_run, torch_functions
-from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate
+from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate, truth_of
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, optional_values
 from aotpipe.canonicalize.values.abstract_values import Incompatible, join_values
 from aotpipe.canonicalize.values.trace import refusal
@@ -28,7 +28,7 @@ def _joined(left: Any, right: Any, *, all_of: bool, truth: bool = False) -> Any:
     """`left and right` where it is `all_of` them, else `left or right`, both computed; or its `truth`."""
     if truth or (_is_truth(left) and _is_truth(right)):
         join = torch.logical_and if all_of else torch.logical_or
-        return join(predicate(left), _truth(right))
+        return join(predicate(left), truth_of(right))
     return _selected(left, right, left) if all_of else _selected(left, left, right)
 
 
@@ -36,12 +36,6 @@ def _is_truth(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.dtype == torch.bool and not value.dim()
     return isinstance(value, bool | torch.SymBool)
-
-
-def _truth(value: Any) -> torch.Tensor:
-    if torch_functions.is_traced(value):
-        return predicate(value)
-    return torch.full((), bool(value), dtype=torch.bool)
 
 
 def _selected(test: Any, then: Any, other: Any) -> Any:
@@ -97,10 +91,10 @@ def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds
     """`value and operand()` where it `holds`, else `value or operand()`, with the operand in a branch."""
 
     def plain() -> Any:
-        return _truth(value) if truth else value
+        return truth_of(value) if truth else value
 
     def reached() -> Any:
-        return _truth(operand()) if truth else operand()
+        return truth_of(operand()) if truth else operand()
 
     if not holds:
         return choose(value, plain, reached)

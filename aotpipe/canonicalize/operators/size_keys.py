@@ -30,6 +30,12 @@ def find(keys: Iterable[Any], wanted: Any) -> Any:
     return next((key for key in keys if _is_same(key, wanted)), ABSENT)
 
 
+def own_key(table: dict[Any, Any], wanted: Any) -> Any:
+    """The key of a dict that equals the wanted one, else the wanted one itself."""
+    found = find(table, wanted) if is_compared(table, wanted) else ABSENT
+    return wanted if found is ABSENT else found
+
+
 def _is_same(key: Any, wanted: Any) -> bool:
     if isinstance(key, tuple) and isinstance(wanted, tuple):
         return len(key) == len(wanted) and all(map(_is_same, key, wanted))
@@ -45,11 +51,7 @@ def method(function: Any) -> Callable[..., Any] | None:
     if type(owner) is not dict or name not in ("get", "setdefault", "pop"):
         return None
 
-    def either(key: Any, *default: Any) -> Any:
-        found = find(owner, key) if is_compared(owner, key) else ABSENT
-        return function(key if found is ABSENT else found, *default)
-
-    return either
+    return lambda key, *default: function(own_key(owner, key), *default)
 
 
 def _remembered(function: Any, *args: Any, **kwargs: Any) -> Any:

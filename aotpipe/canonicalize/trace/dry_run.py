@@ -209,10 +209,7 @@ def run_test(test: Callable[[], object], variables: Variables, start: Values) ->
 
     def asked() -> None:
         # Inside, as the region takes back what a list holds: its truth is another one afterwards.
-        value = test()
-        traced = torch_functions.is_traced(value)
-        truth = torch_functions.predicate(value) if traced else torch.full((), bool(value), dtype=torch.bool)
-        found.append(truth)
+        found.append(torch_functions.truth_of(test()))
 
     run_region(asked, variables, start)
     return found[0]

@@ -189,9 +189,7 @@ def _is_same(left: AbstractValue, right: AbstractValue) -> bool:
 def _is_same_leaf(left: object, right: object) -> bool:
     if isinstance(left, Leaf) and isinstance(right, Leaf):
         return left.form == right.form
-    if left is right or isinstance(left, Leaf | torch.Tensor) or isinstance(right, Leaf | torch.Tensor):
-        return left is right
-    return bool(left == right)
+    return abstract_values.is_same(left, right)
 
 
 def _is_longer(before: object, after: object) -> bool:

@@ -79,11 +79,11 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
         least, negative = left == -(2**63), right == -1
         if name in _FLOORING and least is not False and negative is not False:
             # Python's integers go on beyond 64 bits, those of a program do not.
-            _require_not(_both(least, negative), OverflowError("a quotient of integers is 2**63"))
+            _require_not(least & negative, OverflowError("a quotient of integers is 2**63"))
         return
     error = ZeroDivisionError("0.0 cannot be raised to a negative power")
     if isinstance(right, torch.Tensor) or right < 0:
-        _require_not(_both(left == 0, right < 0), error)
+        _require_not((left == 0) & (right < 0), error)
     if _is_whole(left) and _is_whole(right):
         if isinstance(right, torch.Tensor) and trace.current().may_unroll:
             # A negative power is a float in Python; unrolled, the loop has its powers in Python.
@@ -91,7 +91,7 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
         _require_not(right < 0, ArithmeticError("a whole number is raised to a negative power"))
     elif not _is_whole(right):
         fraction = right != (right.trunc() if isinstance(right, torch.Tensor) else int(right))
-        _require_not(_both(left < 0, fraction), ArithmeticError("a negative number is raised to a fraction"))
+        _require_not((left < 0) & fraction, ArithmeticError("a negative number is raised to a fraction"))
 
 
 def _require_not(test: Any, error: Exception) -> None:
@@ -99,10 +99,6 @@ def _require_not(test: Any, error: Exception) -> None:
         runtime_asserts.require(test, error, holds=False)
     elif test:
         raise runtime_asserts.raised(lambda: error)
-
-
-def _both(one: Any, other: Any) -> Any:
-    return one & other
 
 
 def _is_whole(value: Any) -> bool:

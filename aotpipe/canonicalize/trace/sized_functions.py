@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -62,15 +63,13 @@ def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **options: A
     return torch.pow(base, _linspace(start, end, steps, **options))
 
 
-def _triangle(*, upper: bool) -> Callable[..., torch.Tensor]:
-    def indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> torch.Tensor:
-        wanted = options.pop("dtype", None) or torch.int64
-        rows, columns = torch.arange(_size(row), **options)[:, None], torch.arange(_size(col), **options)
-        away = columns - rows
-        found: torch.Tensor = (away >= offset if upper else away <= offset).nonzero()
-        return found.t().to(wanted)
-
-    return indices
+def _triangle(
+    is_inside: Callable[[Any, Any], Any], row: Any, col: Any, offset: Any = 0, **options: Any
+) -> torch.Tensor:
+    wanted = options.pop("dtype", None) or torch.int64
+    rows, columns = torch.arange(_size(row), **options)[:, None], torch.arange(_size(col), **options)
+    found: torch.Tensor = is_inside(columns - rows, offset).nonzero()
+    return found.t().to(wanted)
 
 
 def _window(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -126,7 +125,7 @@ def _combinations(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -
     if r != 2:
         return torch.combinations(x, r, with_replacement)
     size = x.shape[0]
-    return x[_triangle(upper=True)(size, size, 0 if with_replacement else 1)].t()
+    return x[_triangle(operator.ge, size, size, 0 if with_replacement else 1)].t()
 
 
 def _pooled(
@@ -165,11 +164,6 @@ def _one_hot(classes: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     return (classes[..., None] == torch.arange(size, device=classes.device)).to(torch.int64)
 
 
-def _distances(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: str = "") -> torch.Tensor:
-    del compute_mode
-    return torch.cdist(x1, x2, p, _EXACT)
-
-
 def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[[], Any] | None:
     """`chunk` and `split` into pieces that are as many and equal whatever the size is."""
     size = tensor.shape[dim]
@@ -194,8 +188,8 @@ _POOLS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
 _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.linspace: _linspace,
     torch.logspace: _logspace,
-    torch.tril_indices: _triangle(upper=False),
-    torch.triu_indices: _triangle(upper=True),
+    torch.tril_indices: functools.partial(_triangle, operator.le),
+    torch.triu_indices: functools.partial(_triangle, operator.ge),
     torch.hann_window: _cosines(0.5, -0.5),
     torch.hamming_window: _cosines(0.54, -0.46),
     torch.blackman_window: _cosines(0.42, -0.5, 0.08),
@@ -207,5 +201,5 @@ _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.fft.fftfreq: _frequencies,
     torch.fft.rfftfreq: _real_frequencies,
     F.one_hot: _one_hot,
-    torch.cdist: _distances,
+    torch.cdist: lambda x1, x2, p=2.0, *_, **__: torch.cdist(x1, x2, p, _EXACT),
 }

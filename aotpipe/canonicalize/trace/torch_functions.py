@@ -87,6 +87,11 @@ def predicate(value: Any) -> torch.Tensor:
     return truth.reshape(()) if truth.dim() else truth
 
 
+def truth_of(value: Any) -> torch.Tensor:
+    """What an `if` makes of any value, as one bool."""
+    return predicate(value) if is_traced(value) else torch.full((), bool(value), dtype=torch.bool)
+
+
 _LIKE_ANOTHER: Final = {
     torch.Tensor.view_as: torch.Tensor.view,
     torch.Tensor.reshape_as: torch.Tensor.reshape,
@@ -221,7 +226,7 @@ class Traced(TorchFunctionMode):
             return get_item(*args)
         if func is torch.Tensor.__setitem__ and is_traced_index(args[1]):
             decisions.expression("index")
-            return put_item(*args)
+            return _put(args[0], *_split(*args[:2]), args[2])
         if (sized := sized_functions.of(func, args, kwargs)) is not None:
             with self:
                 return sized()
@@ -277,22 +282,9 @@ def get_item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     again = functools.partial(_gathered, tensor, chosen, rest)
     result = again()
     if result is not tensor:
-        rebinding.note(
-            rebinding.Pair(
-                result, tensor, lambda: result.copy_(again()), lambda: _put(tensor, parts, chosen, result)
-            )
-        )
+        to_copy, to_original = lambda: result.copy_(again()), lambda: _put(tensor, parts, chosen, result)
+        rebinding.note(rebinding.Pair(result, tensor, to_copy, to_original))
     return result
-
-
-def put_item(tensor: torch.Tensor, index: Any, value: Any) -> None:
-    """`tensor[index] = value`.
-
-    Raises:
-        ExportFailed: A list or a tensor of indices stands beside the traced integer.
-    """
-    parts, chosen = _split(tensor, index)
-    _put(tensor, parts, chosen, value)
 
 
 def _put(tensor: torch.Tensor, parts: Sequence[Any], chosen: Chosen, value: Any) -> None:
@@ -347,24 +339,22 @@ def _is_whole(part: Any) -> bool:
 def _split(tensor: torch.Tensor, index: Any) -> tuple[list[Any], Chosen]:
     """An index without Ellipsis, and its traced parts by the tensor's dims; a window's own part is whole."""
     parts: list[Any] = [_known(part) if _is_traced_slice(part) else part for part in _parts(index)]
-    used = sum(
-        part.dim() if isinstance(part, torch.Tensor) and part.dtype == torch.bool else 1
-        for part in parts
-        if part is not None and part is not Ellipsis
-    )
-    missing = [slice(None)] * (tensor.dim() - used)
+    missing = [slice(None)] * (tensor.dim() - sum(map(_taken_dims, parts)))
     at = next((number for number, part in enumerate(parts) if part is Ellipsis), None)
     parts = [*parts, *missing] if at is None else [*parts[:at], *missing, *parts[at + 1 :]]
     chosen: dict[int, torch.Tensor | _Window] = {}
     dim = 0
-    for number, part in enumerate(parts):
+    for part in parts:
         if isinstance(part, _Window) or _is_integer(part):
             chosen[dim] = part
-        if isinstance(part, _Window):
-            parts[number] = slice(None)
-        is_mask = isinstance(part, torch.Tensor) and part.dtype == torch.bool
-        dim += part.dim() if is_mask else int(part is not None)
-    return parts, chosen
+        dim += _taken_dims(part)
+    return [slice(None) if isinstance(part, _Window) else part for part in parts], chosen
+
+
+def _taken_dims(part: Any) -> int:
+    if isinstance(part, torch.Tensor) and part.dtype == torch.bool:
+        return part.dim()
+    return int(part is not None and part is not Ellipsis)
 
 
 def _known(part: slice) -> _Window | slice:
@@ -373,9 +363,8 @@ def _known(part: slice) -> _Window | slice:
     if part.step in (None, 1) and length is not None and length > 0:
         return _Window(part.start, length)
     ends = (part.start, part.stop, part.step)
-    return slice(
-        *(host_scalars.as_symbol(host_scalars.item(end)) if _is_integer(end) else end for end in ends)
-    )
+    known = (host_scalars.as_symbol(host_scalars.item(end)) if _is_integer(end) else end for end in ends)
+    return slice(*known)
 
 
 def _gathered(tensor: torch.Tensor, chosen: Chosen, rest: Sequence[Any]) -> torch.Tensor:

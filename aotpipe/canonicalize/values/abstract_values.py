@@ -282,13 +282,13 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     # A constant is computed too where a flag goes with it.
     is_computed = computed and all(map(_is_of_a_graph, leaves))
-    if not is_computed and not tensors and all(_is_same(leaf, first) for leaf in leaves[1:]):
+    if not is_computed and not tensors and all(is_same(leaf, first) for leaf in leaves[1:]):
         return first
     if all(leaf is first for leaf in leaves[1:]) and not missing:
         return first
     for leaf in leaves:
         if not _is_of_a_graph(leaf):
-            raise _of_no_graph(leaf, next(each for each in leaves if not _is_same(each, leaf)))
+            raise _of_no_graph(leaf, next(each for each in leaves if not is_same(each, leaf)))
     typed = [leaf for leaf in tensors if not host_scalars.is_host_scalar(leaf)]
     # What has one element and no dims fills the place of one that has some.
     tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
@@ -390,7 +390,8 @@ def _dtype(value: Any) -> torch.dtype:
     return torch.get_default_dtype() if isinstance(value, float | torch.SymFloat) else torch.complex64
 
 
-def _is_same(left: object, right: object) -> bool:
+def is_same(left: object, right: object) -> bool:
+    """Whether two leaves are one object, or equal values of one type that no graph computes."""
     if left is right:
         return True
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor) or type(left) is not type(right):

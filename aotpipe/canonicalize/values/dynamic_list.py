@@ -209,7 +209,7 @@ def _column(leaves: Sequence[Any]) -> object:
         if isinstance(found, Leaf) and found.cut is not None:
             raise Incompatible("holds tensors of different shapes", code="")
         if not isinstance(found, Leaf):
-            if held or any(leaf is not found and leaf != found for leaf in plain):
+            if held:
                 raise Incompatible("holds elements of different kinds", code="")
             return found
         held.append(found)
@@ -241,7 +241,7 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
             row = pytree.tree_leaves(each, is_leaf)
             new = [_tensor(leaf, row[index]) for index, leaf in zip(at, kind.computed, strict=True)]
             buffers = [
-                torch.where(_beside(places == count, buffer), value, buffer)
+                torch.where(beside(places == count, buffer), value, buffer)
                 for buffer, value in zip(buffers, new, strict=True)
             ]
             count = count + 1
@@ -288,8 +288,9 @@ def _grown(buffer: torch.Tensor, capacity: Any, held: Any) -> torch.Tensor:
 def _joined(buffer: torch.Tensor, given: torch.Tensor, places: torch.Tensor, capacity: Any) -> torch.Tensor:
     """Append elements to those of a buffer; `places` counts from the end of the buffer's own."""
     moved = given.index_select(0, places.clamp(0, capacity - 1))
-    return torch.where(_beside((places >= 0) & (places < capacity), buffer), moved, buffer)
+    return torch.where(beside((places >= 0) & (places < capacity), buffer), moved, buffer)
 
 
-def _beside(flags: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+def beside(flags: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """Flags of elements, in a shape that broadcasts to those of a buffer."""
     return flags.reshape(-1, *[1] * (buffer.dim() - 1))
