@@ -38,18 +38,16 @@ from aotpipe.validate.eager.side_effects import Effect
 
 Kind = Literal["truth", "number", "size", "array", "text"]
 
-_KINDS: Final[Mapping[str, Kind]] = {
-    **dict.fromkeys(("__bool__", "is_nonzero", "equal", "allclose", "__contains__"), "truth"),
-    **dict.fromkeys(("item", "tolist", "__int__", "__float__", "__complex__", "__index__"), "number"),
-    **dict.fromkeys(
-        ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "bincount"),
-        "size",
-    ),
-    **dict.fromkeys(("numpy", "__array__"), "array"),
-    **dict.fromkeys(("__repr__", "__format__", "__str__"), "text"),
+_FUNCTIONS: Final[Mapping[Kind, str]] = {
+    "truth": "__bool__ is_nonzero equal allclose __contains__",
+    "number": "item tolist __int__ __float__ __complex__ __index__",
+    "size": "nonzero argwhere masked_select unique unique_consecutive _unique2 bincount",
+    "array": "numpy __array__",
+    "text": "__repr__ __format__ __str__",
 }
+_KINDS: Final = {name: kind for kind, names in _FUNCTIONS.items() for name in names.split()}
 _SAMPLED: Final = frozenset(
-    {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like"}
+    "rand randn randint randperm normal bernoulli multinomial rand_like randn_like".split()
 )
 _ABSENT: Final = "nothing"
 _LONGEST: Final = 8

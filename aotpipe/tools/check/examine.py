@@ -155,10 +155,10 @@ def _rewrites(
 
 def _surroundings(
     canonical: Canonical, observed: Mapping[str, Observed], attempted: Attempted
-) -> Iterator[Diagnostic]:
+) -> Iterable[Diagnostic]:
     """What is fixed, dropped or kept; what several entry points share is said once."""
     names = {name for entry in attempted.entries for name in entry.program.graph_signature.buffers}
-    said: set[tuple[str, str, Place | None]] = set()
+    said: dict[tuple[str, str, Place | None], Diagnostic] = {}
     for entry in canonical.entries:
         seen = observed[entry.name]
         kept = {}
@@ -171,9 +171,8 @@ def _surroundings(
         for root in (*entry.state.unread, *entry.state.ignored) if entry.state is not None else ():
             seen.changed.pop(root.path, None)
         for each in (*baked.effects(seen), *baked.attributes(seen, kept), *baked.fixed(entry)):
-            if (key := (each.code, each.message, each.place)) not in said:
-                said.add(key)
-                yield each
+            said.setdefault((each.code, each.message, each.place), each)
+    return said.values()
 
 
 def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
@@ -200,10 +199,8 @@ def _raised(error: AotpipeError, cause: BaseException) -> Diagnostic:
 
 def _of_finding(finding: Finding, canonical: Canonical) -> Diagnostic:
     """A finding of a stage; what concerns a whole entry point is said at its method."""
-    of = next(
-        (entry for entry in canonical.entries if entry.name == finding.entry_point), canonical.entries[0]
-    )
-    where = finding.where or source.of_definition(of.module.forward)
+    named = [entry for entry in canonical.entries if entry.name == finding.entry_point]
+    where = finding.where or source.of_definition((named or canonical.entries)[0].module.forward)
     return Diagnostic(
         severity=finding.severity,
         code=finding.code,
