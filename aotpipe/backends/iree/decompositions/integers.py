@@ -7,7 +7,7 @@ eager promotes them to. They come before those of the other groups, and leave ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final
 
 import torch
@@ -51,9 +51,7 @@ def where(condition: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> A
 
 
 def cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
-    dtype = tensors[0].dtype
-    for tensor in tensors:
-        dtype = torch.promote_types(dtype, tensor.dtype)
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     if not _differ(tensors, dtype):
         return NotImplemented
     return torch.cat([tensor.to(dtype) for tensor in tensors], dim)

@@ -58,7 +58,6 @@ def _compared(op: Callable[..., torch.Tensor], tensor: torch.Tensor, number: Num
 
 def _extremum(is_beyond: Callable[..., torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> Any:
     """`maximum` or `minimum`: a NaN is beyond every number."""
-    left, right = promoted(left, right)
     if not left.is_floating_point():
         return NotImplemented
     return torch.where(is_beyond(left, right) | is_nan(left), left, right)
@@ -348,8 +347,8 @@ DECOMPOSITIONS: Table = {
         getattr(aten, name).Scalar: partial(_compared, getattr(torch, name))
         for name in ("lt", "le", "gt", "ge", "eq", "ne")
     },
-    aten.maximum.default: partial(_extremum, operator.gt),
-    aten.minimum.default: partial(_extremum, operator.lt),
+    aten.maximum.default: of_tensors(partial(_extremum, operator.gt)),
+    aten.minimum.default: of_tensors(partial(_extremum, operator.lt)),
     aten.fmax.default: partial(_number_extremum, operator.ge),
     aten.fmin.default: partial(_number_extremum, operator.le),
     aten.clamp.default: clamp,

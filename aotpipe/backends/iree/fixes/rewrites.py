@@ -95,13 +95,11 @@ def fusion_barrier(value: Any, sizes: Sequence[Any]) -> Any:
 
 def put_results_behind_barriers(op: Any) -> None:
     """Put each result of an op of linalg behind a fusion barrier."""
-    outs = list(op.operands)[-len(op.results) :]
-    for result, out in zip(op.results, outs, strict=True):
-        # The sizes are the empty tensor's, which no kernel makes.
-        replace_uses(result, partial(_barred, result, out))
-
-
-def _barred(value: Any, like: Any) -> Any:
     from aotpipe.backends.iree.lower.region_borders import dynamic_dims
 
-    return fusion_barrier(value, dynamic_dims(like))
+    def barred(result: Any, out: Any) -> Any:
+        # The sizes are the empty tensor's, which no kernel makes.
+        return fusion_barrier(result, dynamic_dims(out))
+
+    for result, out in zip(op.results, list(op.operands)[-len(op.results) :], strict=True):
+        replace_uses(result, partial(barred, result, out))

@@ -17,13 +17,10 @@ from aotpipe.core.fixes import Fix
 def _compute_first(operation: Any) -> bool:
     """Put a barrier between the op and those of its operands that are made of what it writes into."""
     operands = list(operation.operands)
-    if operation.name == "stablehlo.scatter":
-        # Arrays, the places, and as many updates.
-        count = len(operands) // 2
-        written, places = operands[:count], range(count, len(operands))
-    else:
-        written, places = operands[:1], range(1, 2)
-    made = [place for place in places if _is_made_of(operands[place], written)]
+    # A scatter takes arrays, the places, and as many updates; another op an array, an update, and the places.
+    is_scatter = operation.name == "stablehlo.scatter"
+    count, end = (len(operands) // 2, len(operands)) if is_scatter else (1, 2)
+    made = [place for place in range(count, end) if _is_made_of(operands[place], operands[:count])]
     for place in made:
         put_barrier(operation, place)
     return bool(made)
