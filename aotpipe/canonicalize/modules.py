@@ -204,7 +204,8 @@ def _acts_in_training(module: nn.Module) -> bool:
         return module.track_running_stats
     bases = type(module).__mro__
     own = bases[: bases.index(nn.Module)]
-    return any(_reads_training(code) for cls in own for code in _method_codes(cls))
+    codes = (each for cls in own for method in _method_codes(cls) for each in source.codes_in(method))
+    return any("training" in code.co_names for code in codes)
 
 
 _NOT_CALLED = frozenset({"__init__", "train", "eval", "extra_repr", "__repr__", "__setstate__"})
@@ -215,8 +216,3 @@ def _method_codes(cls: type) -> Iterable[CodeType]:
         function = inspect.unwrap(value) if callable(value) else value
         if name not in _NOT_CALLED and inspect.isfunction(function):
             yield function.__code__
-
-
-def _reads_training(code: CodeType) -> bool:
-    nested = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return "training" in code.co_names or any(map(_reads_training, nested))

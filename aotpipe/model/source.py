@@ -12,7 +12,7 @@ import linecache
 import os
 import re
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
@@ -192,6 +192,14 @@ def first_line(node: ast.stmt | ast.Lambda) -> int:
 def _text(path: str) -> str:
     linecache.checkcache(path)
     return "".join(linecache.getlines(path))
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """A function's code, and the codes of the functions inside of it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_in(constant)
 
 
 def signature_of(call: Callable[..., Any]) -> inspect.Signature:

@@ -8,31 +8,19 @@ from typing import Final
 
 # Stands for the module `operators` in the rewritten tree.
 OPERATORS: Final = "__aotpipe_operators__"
-RESULT: Final = "__aotpipe_result"
-DONE: Final = "__aotpipe_done"
-SKIP: Final = "__aotpipe_skip"
-STOP: Final = "__aotpipe_stop"
 HELPER: Final = "__aotpipe_of"
-GIVEN: Final = "__aotpipe_of_values"
 SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# What keeps the variables that it names for longer than a statement.
-LASTING: Final = (*SCOPES, ast.GeneratorExp)
 # Builtins that look at the function that they are called in.
 OPAQUE: Final = frozenset({"locals", "vars", "eval", "exec", "globals"})
 LOOPS: Final = (ast.While, ast.For)
-GUARDS: Final = (ast.With, ast.Try, ast.TryStar, ast.Match)
 
 
 class Own(ast.NodeTransformer):
     """Visits the nodes of one function's own scope."""
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        return node
-
-    visit_Lambda = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
-    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return node if isinstance(node, SCOPES) else super().generic_visit(node)
 
 
 def own(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
@@ -57,11 +45,6 @@ def blocks(node: ast.stmt) -> list[list[ast.stmt]]:
     """The lists of statements inside a statement."""
     found = [getattr(node, field, []) for field in ("body", "orelse", "finalbody")]
     return [*found, *(each.body for each in (*getattr(node, "handlers", []), *getattr(node, "cases", [])))]
-
-
-def statements(node: ast.stmt) -> list[ast.stmt]:
-    """The statements inside a statement, not those inside of them."""
-    return [each for block in blocks(node) for each in block]
 
 
 def assign(name: str, value: ast.expr) -> ast.Assign:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -116,7 +117,7 @@ class Walrus:
     """Writes out the walruses of one function."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._names = (f"{_VALUE}_{number}" for number in itertools.count(1))
 
     def lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Statements without walruses that are computed at times only; those in tests of loops are left."""
@@ -127,7 +128,7 @@ class Walrus:
 
         What comes before the first walrus stays the test's own.
         """
-        going = self._name()
+        going = next(self._names)
         is_and = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
         found = list(test.values) if isinstance(test, ast.BoolOp) and is_and else [test]
         split = next(at for at, each in enumerate(found) if assigns(each))
@@ -165,7 +166,7 @@ class Walrus:
             return self._logic(node, before)
         if isinstance(node, ast.IfExp):
             test = self._expression(node.test, before)
-            name = self._name()
+            name = next(self._names)
             before.append(ast.If(test, self._into(name, node.body), self._into(name, node.orelse)))
             return load(name)
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
@@ -174,7 +175,7 @@ class Walrus:
         return node
 
     def _logic(self, node: ast.BoolOp, before: list[ast.stmt]) -> ast.expr:
-        name = self._name()
+        name = next(self._names)
         first, *rest = node.values
         before.append(assign(name, self._expression(first, before)))
         for value in rest:
@@ -186,7 +187,7 @@ class Walrus:
         return load(name)
 
     def _chain(self, node: ast.Compare, before: list[ast.stmt]) -> ast.expr:
-        name = self._name()
+        name = next(self._names)
         left = self._spilled(node.left, before)
         for at, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
             if at:
@@ -225,7 +226,7 @@ class Walrus:
         """Keep a value in a variable, so that later assignments do not change it."""
         if isinstance(node, ast.Constant):
             return node
-        name = self._name()
+        name = next(self._names)
         before.append(assign(name, self._expression(node, before)))
         return load(name)
 
@@ -233,10 +234,6 @@ class Walrus:
         made: list[ast.stmt] = []
         made.append(assign(name, self._expression(value, made)))
         return made
-
-    def _name(self) -> str:
-        self._count += 1
-        return f"{_VALUE}_{self._count}"
 
 
 def _all_of(tests: list[ast.expr]) -> ast.expr:

@@ -83,7 +83,7 @@ class _Expressions(Own):
             ast.copy_location(made, node)
         return made
 
-    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:  # type: ignore[override]  # Own's leaves all scopes
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
         self.generic_visit(node.args)
         if not _is_own(node.body):
             node.body = self.visit(node.body)
@@ -243,7 +243,8 @@ def catching(node: ast.Try) -> None:
     node.handlers.insert(0, ast.ExceptHandler(operator("STOPS"), None, [ast.Raise()]))
 
 
-_LOUD: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
+LOGGED: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
+"""Names of functions that write a text to a log."""
 
 
 def is_talk(node: ast.expr) -> bool:
@@ -252,4 +253,4 @@ def is_talk(node: ast.expr) -> bool:
         return False
     name = dotted(node.func) or ""
     first, _, last = name.rpartition(".")
-    return name == "print" or (last in _LOUD and ("log" in first.lower() or first == "warnings"))
+    return name == "print" or (last in LOGGED and ("log" in first.lower() or first == "warnings"))

@@ -7,33 +7,26 @@ the exception that it ran for, everything stays as it is.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
-from aotpipe.canonicalize.rewrite.ast_builders import (
-    DONE,
-    GUARDS,
-    LOOPS,
-    RESULT,
-    SCOPES,
-    SKIP,
-    STOP,
-    assign,
-    contains,
-    load,
-    negated,
-    own,
-    statements,
-)
+from aotpipe.canonicalize.rewrite.ast_builders import LOOPS, SCOPES, assign, blocks, contains, negated, own
 
 Block = list[ast.stmt]
+RESULT: Final = "__aotpipe_result"
+DONE: Final = "__aotpipe_done"
+SKIP: Final = "__aotpipe_skip"
+STOP: Final = "__aotpipe_stop"
+_GUARDS: Final = (ast.With, ast.Try, ast.TryStar, ast.Match)
 
 
 class Returns:
     """Gives a function one return, at its end, where it returns from inside of other statements."""
 
     def __init__(self) -> None:
-        self._flags = 0
+        self._flags = (f"{DONE}_{number}" for number in itertools.count(1))
 
     def lower(self, body: Block) -> Block:
         """The body of a function with one return."""
@@ -43,7 +36,7 @@ class Returns:
         ):
             return body
         lowered = self._paths(self._without_loops(body))
-        return [*lowered, ast.Return(load(RESULT))]
+        return [*lowered, ast.Return(ast.Name(RESULT, ast.Load()))]
 
     def _without_loops(self, body: Block) -> Block:
         """A return inside a loop becomes a flag and a break."""
@@ -52,18 +45,18 @@ class Returns:
             if isinstance(node, LOOPS) and contains([*node.body, *node.orelse], ast.Return):
                 out += self._loop(node)
                 continue
-            if isinstance(node, (ast.If, *GUARDS, *LOOPS)):
+            if isinstance(node, (ast.If, *_GUARDS, *LOOPS)):
                 _each_block(node, self._without_loops)
             out.append(node)
         return out
 
     def _loop(self, node: ast.While | ast.For) -> Block:
-        flag = self._flag()
+        flag = next(self._flags)
         node.body = self._flagged(self._without_loops(node.body), flag)
         orelse = self._without_loops(node.orelse)
         node.orelse = []
         begun = [assign(flag, ast.Constant(False)), node]
-        result = ast.Return(load(RESULT))
+        result = ast.Return(ast.Name(RESULT, ast.Load()))
         is_endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value
         jumps_out = (each for each in _jumps_of(node.body) if isinstance(each, ast.Break))
         breaks = any(getattr(each, "flag", None) != flag for each in jumps_out)
@@ -72,11 +65,7 @@ class Returns:
         if breaks:
             # What the loop's own breaks skip stays its `else`.
             node.orelse, orelse = orelse, []
-        return [*begun, ast.If(load(flag), [result], orelse)]
-
-    def _flag(self) -> str:
-        self._flags += 1
-        return f"{DONE}_{self._flags}"
+        return [*begun, ast.If(ast.Name(flag, ast.Load()), [result], orelse)]
 
     def _flagged(self, body: Block, flag: str) -> Block:
         out: Block = []
@@ -87,7 +76,7 @@ class Returns:
                 return [*out, _kept(node), assign(flag, ast.Constant(True)), mark]
             if isinstance(node, LOOPS):
                 node.orelse = self._flagged(node.orelse, flag)
-            elif isinstance(node, (ast.If, *GUARDS)):
+            elif isinstance(node, (ast.If, *_GUARDS)):
                 _each_block(node, lambda inner: self._flagged(inner, flag))
             out.append(node)
         return out
@@ -98,7 +87,7 @@ class Returns:
             if isinstance(node, ast.Return):
                 marked = [assign(flag, ast.Constant(True))] if flag else []
                 return [*body[:index], _kept(node), *marked]
-            if not contains(statements(node), ast.Return) or isinstance(node, SCOPES):
+            if not contains(_inside(node), ast.Return) or isinstance(node, SCOPES):
                 continue
             before, rest = body[:index], body[index + 1 :]
             if isinstance(node, ast.If) and (_ends(node.body) or _ends(node.orelse)):
@@ -106,7 +95,7 @@ class Returns:
                 node.body, node.orelse = self._paths(node.body, flag), self._paths(node.orelse, flag)
                 return [*before, node]
             # It may go on to the rest, which is written once.
-            inner = flag or self._flag()
+            inner = flag or next(self._flags)
             if not flag:
                 before.append(assign(inner, ast.Constant(False)))
             _within(node, inner, contains(_tried(node), ast.Return), partial(self._paths, flag=inner))
@@ -117,6 +106,11 @@ class Returns:
 
 def _kept(node: ast.Return) -> ast.stmt:
     return ast.copy_location(assign(RESULT, node.value or ast.Constant(None)), node)
+
+
+def _inside(node: ast.stmt) -> Block:
+    """The statements inside a statement, not those inside of them."""
+    return [each for block in blocks(node) for each in block]
 
 
 def _finally_blocks(body: Sequence[ast.stmt]) -> Iterator[Block]:
@@ -163,7 +157,7 @@ def _jumps_of(body: Sequence[ast.stmt]) -> Block:
         if isinstance(node, ast.Break | ast.Continue):
             found.append(node)
         elif not isinstance(node, SCOPES):
-            found += _jumps_of(node.orelse if isinstance(node, LOOPS) else statements(node))
+            found += _jumps_of(node.orelse if isinstance(node, LOOPS) else _inside(node))
     return found
 
 
@@ -186,7 +180,7 @@ def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:
             continue
         if isinstance(node, LOOPS):
             node.orelse = guarded(node.orelse, kind, flag)
-        elif isinstance(node, (ast.If, *GUARDS)):
+        elif isinstance(node, (ast.If, *_GUARDS)):
             _within(node, flag, jumps(_tried(node), kind), partial(guarded, kind=kind, flag=flag))
         out.append(node)
         rest = guarded(body[index + 1 :], kind, flag)
@@ -198,7 +192,7 @@ def guarded(body: Block, kind: type[ast.stmt], flag: str) -> Block:
     return out
 
 
-def loop_without_jumps(node: ast.While | ast.For, number: int) -> tuple[Block, Block, str | None]:
+def without_jumps(node: ast.While | ast.For, number: int) -> tuple[Block, Block, str | None]:
     """Turn a loop's breaks and continues into flags, which bear a number.
 
     Returns:

@@ -211,7 +211,7 @@ def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list
     # A function that another one makes is made anew by each call of that.
     code = codes[-1]
     for maker in reversed(codes):
-        code = maker if code in _all(maker) else code
+        code = maker if code in source.codes_in(maker) else code
     if operators in code.co_consts:
         return []
     # Of other functions the frame tells the one that ran, without a walk of all objects. Those of the same
@@ -257,7 +257,7 @@ def recompiled(code: CodeType, written: ast.FunctionDef) -> CodeType | None:
     module = ast.fix_missing_locations(ast.Module([shell], []))
     flags = code.co_flags & _FUTURES
     compiled = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
-    found = next((each for each in _all(compiled) if each.co_name == code.co_name), None)
+    found = next((each for each in source.codes_in(compiled) if each.co_name == code.co_name), None)
     if found is None or found.co_freevars != code.co_freevars:
         return None
     return found.replace(co_qualname=code.co_qualname)
@@ -276,13 +276,6 @@ def _definition(code: CodeType) -> ast.FunctionDef | None:
             return ast.copy_location(ast.FunctionDef(code.co_name, small.args, [result], []), small)
         case _:
             return None
-
-
-def _all(code: CodeType) -> Iterator[CodeType]:
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    yield from inner
-    for each in inner:
-        yield from _all(each)
 
 
 def _with_operators(code: CodeType) -> CodeType:

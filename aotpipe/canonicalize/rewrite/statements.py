@@ -18,13 +18,12 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Sequence
+from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
-    GIVEN,
     HELPER,
-    LASTING,
     OPAQUE,
-    SKIP,
+    SCOPES,
     Own,
     assign,
     binds,
@@ -56,8 +55,12 @@ from aotpipe.canonicalize.rewrite.expressions import (
     owner,
     test,
 )
-from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, jumps_at_last, loop_without_jumps
+from aotpipe.canonicalize.rewrite.jump_elimination import SKIP, Returns, jumps, jumps_at_last, without_jumps
 from aotpipe.canonicalize.values.trace import GENERATED
+
+_GIVEN: Final = "__aotpipe_of_values"
+# What keeps the variables that it names for longer than a statement.
+_LASTING: Final = (*SCOPES, ast.GeneratorExp)
 
 
 def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
@@ -141,7 +144,7 @@ class _Writer(ast.NodeVisitor):
         self._count = 0
         self._mentions = mentions([function])
         self._liveness = Liveness(function)
-        scopes = [node for node in ast.walk(function) if isinstance(node, LASTING) and node is not function]
+        scopes = [node for node in ast.walk(function) if isinstance(node, _LASTING) and node is not function]
         self._captured = set(mentions([child for node in scopes for child in ast.iter_child_nodes(node)]))
         # What a function inside of this one sets is set wherever it is called.
         set_inside = {
@@ -235,7 +238,7 @@ class _Writer(ast.NodeVisitor):
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self._count += 1
-        before, after, stop = loop_without_jumps(node, self._count)
+        before, after, stop = without_jumps(node, self._count)
         if assigns(node.test):
             before += self._lowered_test(node, stop)
         names = self._region(node.body, outside=[ast.Expr(node.test)])
@@ -256,7 +259,7 @@ class _Writer(ast.NodeVisitor):
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         self._count += 1
-        before, after, stop = loop_without_jumps(node, self._count)
+        before, after, stop = without_jumps(node, self._count)
         self._count += 1
         item = f"{HELPER}_item_{self._count}"
         take = ast.Assign(targets=[node.target], value=load(item))
@@ -329,8 +332,8 @@ class _Writer(ast.NodeVisitor):
         write: list[ast.stmt] = [ast.Pass()]
         if names.all:
             targets = ast.Tuple([reference(each, ast.Store()) for each in names.all], ast.Store())
-            write = [ast.Assign([targets], load(GIVEN))]
-        out.append(self._function(made["set"], GIVEN, names.names, write))
+            write = [ast.Assign([targets], load(_GIVEN))]
+        out.append(self._function(made["set"], _GIVEN, names.names, write))
         called = calling(operator, *before, *(load(made[role]) for role in bodies), *after)
         touched = [path for path in names.touched if path not in names.all]
         watched = tuple_of(tuple_of((ast.Constant(each), _read(each))) for each in touched)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, partialmethod
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -88,11 +88,8 @@ def _variables(parts: Sequence[nn.Module]) -> Iterator[OuterVariable]:
             if id(cell) not in seen and not isinstance(object_graph.value_of(cell, _MISSING), _UNCHANGING):
                 seen.add(id(cell))
                 shown = f"the variable `{name}` of an outer function"
-                yield OuterVariable(
-                    shown,
-                    partial(object_graph.value_of, cell, _MISSING),
-                    partial(setattr, cell, "cell_contents"),
-                )
+                read = partial(object_graph.value_of, cell, _MISSING)
+                yield OuterVariable(shown, read, partial(setattr, cell, "cell_contents"))
         for name in list(vars(function)):
             if name != "__wrapped__" or not isinstance(vars(function)[name], _UNCHANGING):
                 yield _item(f"`{function.__qualname__}.{name}`", vars(function), name)
@@ -106,16 +103,12 @@ def _variables(parts: Sequence[nn.Module]) -> Iterator[OuterVariable]:
         yield OuterVariable(shown, partial(_itself, called), _itself)
     for cls in _classes(parts):
         for name, value in vars(cls).items():
-            plain = not isinstance(value, (*_UNCHANGING, staticmethod, classmethod))
-            if (
-                plain
-                and not (name.startswith("__") and name.endswith("__"))
-                and not inspect.isdatadescriptor(value)
-            ):
+            is_special = name.startswith("__") and name.endswith("__")
+            is_fixed = isinstance(value, (*_UNCHANGING, staticmethod, classmethod))
+            if not (is_special or is_fixed or inspect.isdatadescriptor(value)):
                 shown = f"the class attribute `{cls.__name__}.{name}`"
-                yield OuterVariable(
-                    shown, partial(vars(cls).get, name, _MISSING), partial(setattr, cls, name)
-                )
+                read = partial(vars(cls).get, name, _MISSING)
+                yield OuterVariable(shown, read, partial(setattr, cls, name))
 
 
 def _itself(value: Any) -> Any:
@@ -132,9 +125,8 @@ def _called_objects(parts: Iterable[nn.Module]) -> Iterator[Any]:
 
 
 def _item(shown: str, namespace: dict[str, Any], name: str) -> OuterVariable:
-    return OuterVariable(
-        shown, partial(namespace.get, name, _MISSING), partial(operator.setitem, namespace, name)
-    )
+    read = partial(namespace.get, name, _MISSING)
+    return OuterVariable(shown, read, partial(operator.setitem, namespace, name))
 
 
 def _classes(parts: Iterable[nn.Module]) -> dict[type, None]:
@@ -175,24 +167,24 @@ def _plain(value: Any) -> FunctionType | None:
     kind: Any = type(value)
     if kind is not FunctionType:
         behind = _behind(kind)
-        value = behind(value) if behind else None
+        value = getattr(value, behind) if behind else None
     return value if isinstance(value, FunctionType) else None
+
+
+_BEHIND: Final[Mapping[tuple[type, ...], str]] = {
+    (staticmethod, classmethod, MethodType): "__func__",
+    (property,): "fget",
+    (partial, partialmethod): "func",
+}
 
 
 # Of all that a model reaches by name, nearly everything is of a few types that hold no function.
 @lru_cache(maxsize=1024)
-def _behind(kind: type) -> Callable[[Any], Any] | None:
-    if issubclass(kind, (staticmethod, classmethod, MethodType)):
-        return operator.attrgetter("__func__")
-    if issubclass(kind, property):
-        return operator.attrgetter("fget")
-    if issubclass(kind, (partial, partialmethod)):
-        return operator.attrgetter("func")
-    return None
+def _behind(kind: type) -> str | None:
+    return next((name for kinds, name in _BEHIND.items() if issubclass(kind, kinds)), None)
 
 
 @lru_cache(maxsize=8192)
 def _names(code: CodeType) -> frozenset[str]:
     """The names that a function and those inside of it look up."""
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return frozenset(code.co_names).union(*map(_names, inner))
+    return frozenset(name for each in source.codes_in(code) for name in each.co_names)

@@ -11,10 +11,10 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from aotpipe.canonicalize.rewrite import dataflow
-from aotpipe.canonicalize.rewrite.ast_builders import DONE, SCOPES, SKIP, STOP, contains, own
+from aotpipe.canonicalize.rewrite.ast_builders import SCOPES, contains, own
 from aotpipe.canonicalize.rewrite.dataflow import Liveness, reads
 from aotpipe.canonicalize.rewrite.desugaring import Matches
-from aotpipe.canonicalize.rewrite.jump_elimination import Returns, jumps, loop_without_jumps
+from aotpipe.canonicalize.rewrite.jump_elimination import DONE, SKIP, STOP, Returns, jumps, without_jumps
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 
@@ -87,7 +87,7 @@ class Lowering:
                 continue
             if self._is_staged(node):
                 self._count += 1
-                before, after, node.stop = loop_without_jumps(node, self._count)  # type: ignore[union-attr]
+                before, after, node.stop = without_jumps(node, self._count)  # type: ignore[union-attr]
                 out += [*before, node, *after]
             elif any(jumps([each]) for each in self._statements(node.body)):
                 raise Unsupported("a tensor decides when a loop over Python's items ends", node)

@@ -14,8 +14,9 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
-from aotpipe.canonicalize.rewrite.ast_builders import DONE, RESULT, SKIP, STOP, assign
+from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.canonicalize.rewrite.expressions import is_talk
+from aotpipe.canonicalize.rewrite.jump_elimination import DONE, RESULT, SKIP, STOP
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Leaf
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported, joined, negated

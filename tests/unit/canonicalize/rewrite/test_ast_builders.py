@@ -24,7 +24,12 @@ def test_a_nested_function_is_another_scope():
 
 def test_statements_inside_of_statements():
     node = ast.parse("try:\n    a\nexcept E:\n    b\nelse:\n    c\nfinally:\n    d").body[0]
-    assert [ast.unparse(each) for each in ast_builders.statements(node)] == ["a", "c", "d", "b"]
+    assert [ast.unparse(each) for block in ast_builders.blocks(node) for each in block] == [
+        "a",
+        "c",
+        "d",
+        "b",
+    ]
 
 
 def test_nodes_are_what_they_say():
