@@ -13,7 +13,7 @@ import torch
 from torch.export.graph_signature import TensorArgument
 
 from aotpipe.canonicalize.state.slots import State
-from aotpipe.core.signature import Constant, Signature
+from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 from aotpipe.errors import ExportFailed
 from aotpipe.export import auto_dims, diagnosis, resized_examples, signatures, specializations, strategies
@@ -88,16 +88,13 @@ def _specialized(
         before, left = left, [each for each in left if not specializations.takes(one, signature, each)]
         if len(left) == len(before) and pairs[1:]:
             raise refused
-    sizes_of_each = "; ".join(f"{one.name}: {_taken(made.signature)}" for one, made in pairs)
+    taken = ((one.name, (*made.signature.symbols, *made.signature.guards)) for one, made in pairs)
+    sizes_of_each = "; ".join(f"{name}: {', '.join(map(str, each)) or 'one size'}" for name, each in taken)
     message = f"{entry.name} decides on its sizes, and has {len(pairs)} programs, each for some of them: "
     hint = "narrow the Dims to sizes of which the model decides alike to have fewer"
     where = refused.where
     findings.append(entry.finding("size-specializations", message + sizes_of_each, hint=hint, where=where))
     return pairs, findings, state
-
-
-def _taken(signature: Signature) -> str:
-    return ", ".join([*map(str, signature.symbols), *signature.guards]) or "one size"
 
 
 def _kept(state: State | None) -> Iterator[Finding]:

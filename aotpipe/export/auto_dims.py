@@ -54,7 +54,9 @@ def resolve(entry: CanonicalEntry, traced: Traced) -> Resolved:
     findings: list[Finding] = []
     multiples: dict[sympy.Symbol, Dim | None] = {}
     again = False
-    guards = _guards(traced)
+    env = symbols.environment(traced.program.graph)
+    # The program's conditions on sizes, as sympy booleans over its symbols.
+    guards = [env.simplify(guard.expr) for guard in env.guards] if env is not None else []
     for name, axis, auto, size in _auto_sizes(entry, traced):
         expr = size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
         if not expr.free_symbols:
@@ -84,12 +86,6 @@ def _auto_sizes(entry: CanonicalEntry, traced: Traced) -> Iterator[tuple[str, in
         for axis, dim in entry.dims.get(name, {}).items():
             if isinstance(dim, Auto):
                 yield name, axis, dim, value.shape[axis] if isinstance(value, torch.Tensor) else value
-
-
-def _guards(traced: Traced) -> list[Any]:
-    """The program's conditions on sizes, as sympy booleans over its symbols."""
-    env = symbols.environment(traced.program.graph)
-    return [env.simplify(guard.expr) for guard in env.guards] if env is not None else []
 
 
 def _range_of(

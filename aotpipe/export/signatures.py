@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import sympy
@@ -87,9 +88,8 @@ def _name_dim(
 def _input(entry: CanonicalEntry, namer: SymbolNames, name: str, node: Node) -> TensorSpec | Constant:
     value = node.meta["val"]
     if isinstance(value, torch.Tensor):
-        spec = _tensor(namer, name, value)
         bounds = entry.entry.value_ranges.get(name) or index_range(node)
-        return TensorSpec(spec.name, spec.dtype, spec.dims, bounds)
+        return replace(_tensor(namer, name, value), value_range=bounds)
     if isinstance(value, torch.SymInt):
         namer.text(value, name)
         low, high = symbols.bounds(namer.ranges.get(value.node.expr, symbols.WIDE))
@@ -101,11 +101,10 @@ def _input(entry: CanonicalEntry, namer: SymbolNames, name: str, node: Node) -> 
 
 
 def _tensor(namer: SymbolNames, name: str, value: torch.Tensor) -> TensorSpec:
-    dtype = str(value.dtype).removeprefix("torch.")
-    if dtype not in DTYPES:
+    spec = namer.spec(name, value)
+    if spec.dtype not in DTYPES:
         raise ExportFailed(f"{name} is {value.dtype}, which no target has", hint="cast it in the model")
-    dims = tuple(namer.text(size, f"{name}_{axis}") for axis, size in enumerate(value.shape))
-    return TensorSpec(name, dtype, dims)
+    return spec
 
 
 def _output(namer: SymbolNames, name: str, arg: Any, values: Mapping[str, Any]) -> TensorSpec | Constant:

@@ -207,10 +207,10 @@ def staged(
     except ExportFailed as error:
         refused = error
     else:
-        wrong = _disagreeing(entry, found.program)
+        wrong = _disagreement(entry, found.program)
         if wrong is None:
             return found
-        refused = _differs(entry, wrong)
+        refused = wrong
     if not 0 < len(entry.adapter.structure.parts) <= flat_module.MOST_FLAGS:
         raise refused
     with entry.adapter.by_flags():
@@ -218,23 +218,21 @@ def staged(
             found = _rewritten(entry, None, module, {})
         except ExportFailed as error:
             raise refused from error
-    if _disagreeing(entry, found.program) is not None:
+    if _disagreement(entry, found.program) is not None:
         raise refused
     return found
 
 
-def _disagreeing(entry: CanonicalEntry, program: ExportedProgram) -> dict[str, torch.Tensor] | None:
-    """The inputs of the first combination of flags on which program and model differ."""
-    assert entry.adapter is not None
-    for inputs in flat_module.cases(entry.adapter.structure):
-        if not resized_examples.agrees_on(entry, program, ((inputs,), {})):
-            return inputs
-    return None
-
-
-def _differs(entry: CanonicalEntry, inputs: dict[str, torch.Tensor]) -> ExportFailed:
+def _disagreement(entry: CanonicalEntry, program: ExportedProgram) -> ExportFailed | None:
+    """The error for the first combination of flags on which program and model differ."""
     assert entry.adapter is not None
     structure = entry.adapter.structure
+    cases = flat_module.cases(structure)
+    inputs = next(
+        (each for each in cases if not resized_examples.agrees_on(entry, program, ((each,), {}))), None
+    )
+    if inputs is None:
+        return None
     lacking = ", ".join(part.name for part in structure.parts if not inputs[part.flag])
     return ExportFailed(
         f"{f'without {lacking} ' if lacking else ''}the program differs from the model",

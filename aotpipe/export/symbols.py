@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import sympy
+import torch
 from torch.fx import Graph
 from torch.utils._sympy import functions as fn  # torch's symbolic sizes are made of these classes
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from aotpipe.core.signature import Dim, Symbol
+from aotpipe.core.signature import Dim, Symbol, TensorSpec
 
 _UNBOUNDED: Final = 2**62
 WIDE: Final = ValueRanges(0, sympy.oo)
@@ -61,6 +62,8 @@ def _print(expr: sympy.Basic, names: Mapping[sympy.Symbol, str]) -> str:
         return _product(expr, names)
     if isinstance(expr, (fn.CeilToInt, fn.FloorToInt, fn.TruncToInt)):
         return _rounded(expr, names)
+    if isinstance(expr, (fn.Max, sympy.Max, fn.Min, sympy.Min)):
+        return f"{type(expr).__name__}({', '.join(_print(arg, names) for arg in expr.args)})"
     for kind, template in _TEMPLATES:
         if isinstance(expr, kind):
             return template(*(_wrapped(arg, names) for arg in expr.args))
@@ -84,30 +87,12 @@ def _wrapped(expr: sympy.Basic, names: Mapping[sympy.Symbol, str]) -> str:
     return text if re.fullmatch(r"\w+|(Min|Max)\([^()]*\)", text) else f"({text})"
 
 
-def _call(name: str) -> Callable[..., str]:
-    return lambda *args: f"{name}({', '.join(map(_bare, args))})"
-
-
-def _bare(text: str) -> str:
-    """Remove the outer parentheses where one pair spans the whole text."""
-    if not text.startswith("("):
-        return text
-    depth = 0
-    for index, char in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(char, 0)
-        if not depth:
-            return text[1:-1] if index == len(text) - 1 else text
-    return text
-
-
 # CleanDiv is a FloorDiv; torch's Mod and PythonMod agree where nothing is negative, as with sizes.
 _TEMPLATES: Final[tuple[tuple[Any, Callable[..., str]], ...]] = (
     (fn.FloorDiv, lambda a, b: f"{a}//{b}"),
     (fn.CeilDiv, lambda a, b: f"-(-{a}//{b})"),
     (fn.ModularIndexing, lambda a, b, m: f"({a}//{b})%{m}"),
     ((fn.Mod, fn.PythonMod, sympy.Mod), lambda a, b: f"{a}%{b}"),
-    ((fn.Max, sympy.Max), _call("Max")),
-    ((fn.Min, sympy.Min), _call("Min")),
     ((fn.PowByNatural, sympy.Pow), lambda a, b: f"{a}**{b}"),
     (fn.Identity, lambda a: a),
 )
@@ -125,9 +110,8 @@ def _sum(expr: sympy.Add, names: Mapping[sympy.Symbol, str]) -> str:
 def _joined(text: str, term: str) -> str:
     if not text:
         return term
-    return (
-        f"{text} - {term[1:]}" if term.startswith("-") and not term.startswith("-(-") else f"{text} + {term}"
-    )
+    is_negative = term.startswith("-") and not term.startswith("-(-")
+    return f"{text} - {term[1:]}" if is_negative else f"{text} + {term}"
 
 
 def _product(expr: sympy.Mul, names: Mapping[sympy.Symbol, str]) -> str:
@@ -193,6 +177,11 @@ class SymbolNames:
         """Give the signature a symbol, unless it has it."""
         self.known.setdefault(name, Symbol(name, low, high))
         return sympy.Symbol(name, integer=True)
+
+    def spec(self, name: str, value: torch.Tensor) -> TensorSpec:
+        """Describe a tensor."""
+        dims = tuple(self.text(size, f"{name}_{axis}") for axis, size in enumerate(value.shape))
+        return TensorSpec(name, str(value.dtype).removeprefix("torch."), dims)
 
     def text(self, size: Any, fallback: str) -> Dim:
         """A size as a dim expression; one that the grammar lacks becomes a symbol called `fallback`."""

@@ -34,6 +34,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 from torch.fx.proxy import TracerBase
 from torch.utils import _traceback
 
+from aotpipe.canonicalize.rewrite.expressions import LOGGED
 from aotpipe.canonicalize.values import trace
 from aotpipe.model import source
 
@@ -99,7 +100,6 @@ def _refusing_number(written: Callable[[Any], str]) -> Callable[[Any], str]:
 
 # Functions between the code that asks for a tensor's text and `__repr__`.
 _BETWEEN: Final = {"__format__", "__torch_function__", "_called", "handle_torch_function", "inside"}
-_TALK: Final = {"print", "debug", "info", "warning", "warn", "error", "critical", "exception", "log"}
 
 
 def _refusing_tensor(written: Callable[..., str]) -> Callable[..., str]:
@@ -124,7 +124,9 @@ def _is_talk(frame: FrameType) -> bool:
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             called = ast.unparse(node.value.func).rpartition(".")[2]
-            if called in _TALK and node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno):
+            if called in ("print", *LOGGED) and node.lineno <= frame.f_lineno <= (
+                node.end_lineno or node.lineno
+            ):
                 return True
     return False
 
@@ -210,18 +212,12 @@ def quiet() -> Iterator[None]:
         logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("torch")
     ]
     handlers = {h for logger in loggers for h in logger.handlers if isinstance(h, logging.StreamHandler)}
-    for handler in handlers:
-        handler.addFilter(_nothing)
-    try:
-        with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
-            yield
-    finally:
+    with ExitStack() as stack:
         for handler in handlers:
-            handler.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:  # noqa: ARG001 a filter's form
-    return False
+            stack.enter_context(trace.assigned(handler, level=logging.CRITICAL + 1))
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
+        stack.enter_context(redirect_stderr(io.StringIO()))
+        yield
 
 
 @contextmanager

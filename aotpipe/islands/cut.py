@@ -147,12 +147,9 @@ class _Cutter:
         return island, tuple(taken)
 
     def _value(self, node: fx.Node) -> str:
-        if (
-            node.target is operator.getitem
-            and isinstance(node.args[0], fx.Node)
-            and self._reason(node.args[0])
-        ):
-            return f"{node.args[0].name}.{node.args[1]}"
+        match node.args:
+            case (fx.Node() as whole, part) if node.target is operator.getitem and self._reason(whole):
+                return f"{whole.name}.{part}"
         return node.name
 
     def _divide(self) -> list[list[fx.Node]]:
@@ -287,9 +284,7 @@ class Names:
 
     def spec(self, name: str, value: torch.Tensor) -> TensorSpec:
         """Describe a value by a tensor spec."""
-        dtype = str(value.dtype).removeprefix("torch.")
-        dims = (self._symbols.text(size, f"{name}_{axis}") for axis, size in enumerate(value.shape))
-        return TensorSpec(name, dtype, tuple(dims))
+        return self._symbols.spec(name, value)
 
     def signature(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
         """A segment's: a size that follows from others counts only where these are among its inputs."""
