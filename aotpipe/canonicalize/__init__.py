@@ -19,18 +19,17 @@ from aotpipe.canonicalize import example_call, modules, specialization
 from aotpipe.canonicalize.inputs import dynamic_shapes, flat_module, pytrees
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
-from aotpipe.errors import AotpipeError, ExportFailed, ModelImportFailed, SpecInvalid
+from aotpipe.errors import AotpipeError, ModelImportFailed, SpecInvalid
 from aotpipe.model import source
 from aotpipe.model.object_graph import Root
 from aotpipe.model.spec import EntryPoint, Spec
 
 
-def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> Canonical:
+def canonicalize(spec: Spec) -> Canonical:
     """Build the model and name what goes in and out of each entry point.
 
-    `refusals` takes all that the model keeps or changes and no program can, which is raised otherwise.
-
     Raises:
+        ExportFailed: The model keeps or changes what no program can (see `discovery.telling`).
         ModelImportFailed: The build raised.
         SpecInvalid: The Spec contradicts itself, the model's method, or the example inputs.
         TrainMode: The model computes something else in eval mode.
@@ -46,14 +45,12 @@ def canonicalize(spec: Spec, *, refusals: list[ExportFailed] | None = None) -> C
         roots += changed
         findings += found
     for index, canonical in enumerate(entries):
-        errors = list(outside.refusals(canonical))
-        if errors and refusals is None:
-            raise errors[0]
-        if refusals is not None:
-            refusals += errors
+        errors = outside.refusals(canonical)
+        for error in errors:
+            discovery.refuse(error)
         entries[index] = replace(canonical, refused=frozenset(error.message for error in errors))
     if roots:
-        state, found = discovery.find(model, entries, roots, refusals)
+        state, found = discovery.find(model, entries, roots)
         entries = [replace(entry, state=state) for entry in entries]
         findings += found
     return Canonical(spec=spec, model=model, entries=tuple(entries), findings=tuple(findings))
@@ -121,7 +118,6 @@ def _entry(
     _check_value_ranges(entry, dict(zip(input_names, (leaf for _, leaf in leaves), strict=True)))
     called = f"{type(model).__name__}.{entry.method}"
     result, changed = example_call.observed(module, entry.args, entry.kwargs, called)
-    pytrees.register(result)
     pytrees.check_outputs(result, call)
     canonical = CanonicalEntry(
         name=name,

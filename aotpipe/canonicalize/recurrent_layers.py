@@ -11,7 +11,7 @@ takes minutes for a long sequence and fixes its length.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -21,6 +21,7 @@ from torch._higher_order_ops.scan import scan_op  # the public `scan` starts a c
 from torch._ops import OpOverload
 from torch.nn.functional import linear
 
+from aotpipe.canonicalize.values import trace
 from aotpipe.errors import ExportFailed
 
 _ATEN: Final = torch.ops.aten
@@ -215,18 +216,9 @@ def scanned() -> Iterator[None]:
         ExportFailed: torch met a packed sequence.
     """
     kernels = {**KERNELS, **dict.fromkeys(_PACKED, _refuse)}
-    before = {op: dict(op.py_kernels) for op in kernels}
-    try:
+    with ExitStack() as stack:
         for op, kernel in kernels.items():
-            _set_kernels(op, {**op.py_kernels, **dict.fromkeys(_KEYS, kernel)})
+            own = {**op.py_kernels, **dict.fromkeys(_KEYS, kernel)}
+            # torch remembers which kernel it found for a key.
+            stack.enter_context(trace.assigned(op, py_kernels=own, _dispatch_cache={}))
         yield
-    finally:
-        for op, own in before.items():
-            _set_kernels(op, own)
-
-
-def _set_kernels(op: OpOverload, kernels: Mapping[DispatchKey, Callable[..., Any]]) -> None:
-    op.py_kernels.clear()
-    op.py_kernels.update(kernels)
-    # torch remembers which kernel it found for a key.
-    op._dispatch_cache.clear()  # noqa: SLF001

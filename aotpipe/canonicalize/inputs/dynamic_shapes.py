@@ -173,9 +173,9 @@ def _check(shapes: Shapes, examples: Mapping[str, Any]) -> None:
         for axis, dim in dims.items():
             if not isinstance(dim, Dim):
                 continue
-            leaf = examples[name]
-            size = leaf.shape[axis] if isinstance(leaf, torch.Tensor) else leaf
-            place = f"{name}.shape[{axis}]" if isinstance(leaf, torch.Tensor) else name
+            size, place = examples[name], name
+            if isinstance(size, torch.Tensor):
+                size, place = size.shape[axis], f"{name}.shape[{axis}]"
             value = dim.value(size)
             if value is None or not dim.root.admits(value):
                 upper = "" if dim.max is None else dim.size(dim.max)
@@ -184,17 +184,16 @@ def _check(shapes: Shapes, examples: Mapping[str, Any]) -> None:
                     + (f" in steps of {dim.scale}" if dim.scale > 1 else ""),
                     hint="give another example or another range",
                 )
-            other = known.setdefault(dim.name, (dim.root, value, place))
-            if other[0] != dim.root:
+            root, first, at = known.setdefault(dim.name, (dim.root, value, place))
+            if root != dim.root:
                 raise SpecInvalid(
                     f"two Dims are called {dim.name!r} and differ: "
-                    f"{_range(other[0])} at {other[2]}, {_range(dim.root)} at {place}",
+                    f"{_range(root)} at {at}, {_range(dim.root)} at {place}",
                     hint="use one Dim, or two names",
                 )
-            if other[1] != value:
+            if first != value:
                 raise SpecInvalid(
-                    f"the example gives {dim.name!r} two values: "
-                    f"{other[1]} at {other[2]}, {value} at {place}",
+                    f"the example gives {dim.name!r} two values: {first} at {at}, {value} at {place}",
                     hint="give sizes that agree, or two Dims",
                 )
 

@@ -339,7 +339,6 @@ def entry(
     module = modules.view_of(model, made.forward())
     results, changed, findings = _results(module, structure, f"{type(model).__name__}.{given.method}", name)
     for result in results:
-        pytrees.register(result)
         pytrees.check_outputs(result, call)
     made.outputs = Outputs.of(results)
     canonical = CanonicalEntry(

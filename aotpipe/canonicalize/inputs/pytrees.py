@@ -166,19 +166,13 @@ def _is_plain_dataclass(cls: Any, example: Any) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class _Rest:
     """What remains of an object without its tensors; equal when the structure is."""
 
     cls: type
     keys: tuple[Any, ...]
-    others: Mapping[Any, Any]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Rest) and (self.cls, self.keys) == (other.cls, other.keys)
-
-    def __hash__(self) -> int:
-        return hash((self.cls, self.keys))
+    others: Mapping[Any, Any] = dataclasses.field(compare=False)
 
     def __repr__(self) -> str:
         return f"{self.cls.__name__}({', '.join(map(str, self.keys))})"
@@ -216,10 +210,8 @@ def _flatten(node: Any) -> tuple[list[Any], _Rest]:
 
 def _flatten_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], _Rest]:
     children, rest = _flatten(node)
-    make: Any = pytree.GetAttrKey
-    if isinstance(node, dict):
-        make = pytree.MappingKey
-    elif isinstance(node, list):
+    make: Any = pytree.MappingKey if isinstance(node, dict) else pytree.GetAttrKey
+    if isinstance(node, list):
         make = pytree.SequenceKey
     return [(make(key), child) for key, child in zip(rest.keys, children, strict=True)], rest
 
@@ -248,11 +240,12 @@ def unsupported(tree: Any) -> Sequence[tuple[Path, Any]]:
 
 
 def check_outputs(result: Any, call: Callable[..., Any]) -> None:
-    """Refuse results that no program gives.
+    """Teach torch the classes of a result, and refuse what no program gives.
 
     Raises:
         SpecInvalid: Names the first one.
     """
+    register(result)
     foreign = unsupported(result)
     if foreign:
         path, leaf = foreign[0]
@@ -286,11 +279,9 @@ def input_leaves(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[tuple[tuple[str, ...], Any]]:
     """Every leaf of `(args, kwargs)` with its path of names, in torch's flattening order."""
-    found: list[tuple[tuple[str, ...], Any]] = []
     names = [*positional_names(call, len(args)), *((key,) for key in kwargs)]
-    for name, value in zip(names, (*args, *kwargs.values()), strict=True):
-        found += [((*name, *map(_text, path)), leaf) for path, leaf in leaves(value)]
-    return found
+    named = zip(names, (*args, *kwargs.values()), strict=True)
+    return [((*name, *map(_text, path)), leaf) for name, value in named for path, leaf in leaves(value)]
 
 
 def example_leaves(entry: CanonicalEntry) -> dict[str, Any]:

@@ -36,16 +36,8 @@ DTYPES: Final[Mapping[type, Callable[[], torch.dtype]]] = {
 """What a number of Python is as a tensor."""
 
 
-class Missing:
+class MISSING:
     """What stands for a key that is not there."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-MISSING: Final = Missing()
 
 
 @dataclass(frozen=True, slots=True)

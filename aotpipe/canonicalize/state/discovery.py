@@ -31,14 +31,9 @@ _SEED = 0
 
 
 def find(
-    model: nn.Module,
-    entries: Sequence[CanonicalEntry],
-    changed: Sequence[object_graph.Root],
-    refusals: list[ExportFailed] | None = None,
+    model: nn.Module, entries: Sequence[CanonicalEntry], changed: Sequence[object_graph.Root]
 ) -> tuple[State | None, list[Finding]]:
     """The state of a model of which one call of an entry point was seen to change something.
-
-    `refusals` takes what would be raised; what is refused is then left out of the state.
 
     Raises:
         ExportFailed: What it keeps takes another form after every call, and matters.
@@ -68,10 +63,8 @@ def find(
                         where=_line_of(error.root, entries),
                     )
                 )
-            elif refusals is None:
-                raise refused(error, entries) from error
             else:
-                refusals.append(refused(error, entries))
+                refuse(refused(error, entries))
 
 
 def refused(error: StateRefused, entries: Sequence[CanonicalEntry]) -> ExportFailed:
@@ -116,8 +109,15 @@ _told: ContextVar[list[ExportFailed] | None] = ContextVar("told", default=None)
 
 
 def telling(refusals: list[ExportFailed]) -> AbstractContextManager[list[ExportFailed]]:
-    """Let `check_traced` add to a list what it refuses, in place of raising it."""
+    """Let what would be refused here be added to a list; what a model keeps is then left out of its state."""
     return trace.held(_told, refusals)
+
+
+def refuse(error: ExportFailed) -> None:
+    """Raise an error, unless it is to be told."""
+    if (told := _told.get()) is None:
+        raise error
+    told.append(error)
 
 
 class Untouched(free_variables.Outside):
@@ -160,11 +160,8 @@ class Untouched(free_variables.Outside):
         self.restore()
         for variable in variables:
             error = self.refusal(entry, variable)
-            if error.message in entry.refused:
-                continue
-            if (told := _told.get()) is None:
-                raise error
-            told.append(error)
+            if error.message not in entry.refused:
+                refuse(error)
 
     def refusal(self, entry: CanonicalEntry, variable: free_variables.OuterVariable) -> ExportFailed:
         """The error for a place that a call changes."""

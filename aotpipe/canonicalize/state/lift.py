@@ -65,17 +65,13 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
             watches[0].restore()
             raise UnknownState(known.with_roots(late))
 
-    with followed_reads(known.unread) as seen:
-        # What they close over is not the model's: `effects` looks into functions, and not into a partial.
-        hooks = (
-            module.register_forward_pre_hook(functools.partial(before)),
-            module.register_forward_hook(functools.partial(after)),
-        )
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+    # What hooks close over is not the model's: `effects` looks into functions, and not into a partial.
+    with (
+        followed_reads(known.unread) as seen,
+        module.register_forward_pre_hook(functools.partial(before)),
+        module.register_forward_hook(functools.partial(after)),
+    ):
+        yield
 
 
 class LiftedModel:
@@ -196,10 +192,7 @@ class LiftedModel:
 
 def _is_free(name: str, others: set[str]) -> bool:
     """Whether no other name is equal to this one, or a prefix of it, or has it as a prefix."""
-    return all(
-        name != other and not name.startswith(f"{other}.") and not other.startswith(f"{name}.")
-        for other in others
-    )
+    return not any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in others)
 
 
 def _left_at(root: object_graph.Root) -> Snapshot:
@@ -333,7 +326,7 @@ def _abstract(root: object_graph.Root, leaf: Leaf, path: Path) -> Leaf:
     if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, nn.Parameter):
         return leaf
     shape = tuple(value.shape)
-    if not is_of_shape(value, [size if type(size) is int else -1 for size in shape]):
+    if any(type(size) is not int for size in shape):
         raise StateRefused(
             root,
             path,

@@ -174,19 +174,16 @@ class State:
 
     def _number_dtypes(self) -> dict[Path, torch.dtype]:
         """The dtype that holds all numbers of a path."""
-        found: dict[Path, torch.dtype] = {}
-
-        def add(path: Path, dtype: torch.dtype) -> None:
-            found[path] = max(found.get(path, torch.bool), dtype, key=layouts.KINDS.index)
-
-        for path, dtype in self.kinds:
-            add(path, dtype)
+        needed = list(self.kinds)
         for snapshots in self.snapshots:
             for path, leaf in layouts.leaves_at(self.roots, snapshots):
                 if isinstance(leaf.value, layouts.NUMBERS):
-                    add(path, layouts.dtype_of(leaf.value))
+                    needed.append((path, layouts.dtype_of(leaf.value)))
                 elif isinstance(leaf.value, Slot) and leaf.value.number:
-                    add(path, leaf.value.dtype)
+                    needed.append((path, leaf.value.dtype))
+        found: dict[Path, torch.dtype] = {}
+        for path, dtype in needed:
+            found[path] = max(found.get(path, torch.bool), dtype, key=layouts.KINDS.index)
         return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from aotpipe.build.request import Request
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.state import discovery
 from aotpipe.core.stages import Canonical, Finding
 from aotpipe.errors import AotpipeError, ExportFailed, SourceLine, SpecInvalid, TrainMode
 from aotpipe.islands.sites import recording
@@ -48,13 +49,15 @@ def examine(request: Request) -> Checked:
         stack.enter_context(redirect_stdout(io.StringIO()))
         try:
             try:
-                canonical = canonicalize(spec, refusals=refusals)
+                with discovery.telling(refusals):
+                    canonical = canonicalize(spec)
             except TrainMode as error:
                 found.append(Diagnostic.of_error(code="train-mode", error=error))
                 for module in build().modules():
                     stack.callback(setattr, module, "training", module.training)
                     module.training = False
-                canonical = canonicalize(spec, refusals=refusals)
+                with discovery.telling(refusals):
+                    canonical = canonicalize(spec)
             # What the model changes outside of itself, or keeps in a form that no program has.
             found += [Diagnostic.of_error(stated_code(each) or "not-exported", each) for each in refusals]
             return _examined(canonical, found, request)
