@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aotpipe.errors import SourceLine, SpecInvalid
+from aotpipe.errors import SpecInvalid
 from aotpipe.model import source
 from aotpipe.runtime.islands.chain import Kind, Mark, Packed, Template, pack
 
@@ -41,7 +41,6 @@ class Site:
     kinds: tuple[Kind, ...] = ()
     dtypes: tuple[Any, ...] = ()
     records: dict[tuple[Shapes, Shapes], None] = field(default_factory=dict)
-    where: SourceLine | None = None
 
 
 SITES: Final[dict[str, Site]] = {}

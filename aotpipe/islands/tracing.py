@@ -132,14 +132,13 @@ def call(mark: Mark, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         )
     packed = pack([list(args), kwargs], sites.kind_of)
     key, site = sites.site_of(mark, packed)
-    site.where = source.of_caller()
     ranks = tuple(map(len, sites.shapes(packed)))
     if site.result is None or ranks not in {tuple(map(len, given)) for given, _ in site.records}:
         raise ExportFailed(
             f"no eager call of the model reached {mark.name} with these arguments",
             reason="what it gives is known from the calls on the example inputs",
             hint="give example inputs that reach it",
-            where=site.where,
+            where=source.of_caller(),
         )
     tensors = [
         leaf if kind == "tensor" else torch.scalar_tensor(leaf, dtype=_NUMBERS[kind])

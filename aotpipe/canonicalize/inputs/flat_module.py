@@ -41,7 +41,7 @@ from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.trace import refusal
-from aotpipe.core.signature import Presence
+from aotpipe.core.signature import Absent, Presence
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import SpecInvalid
 from aotpipe.model import source
@@ -73,15 +73,11 @@ class Outputs:
         labels = tuple(dict.fromkeys(name for each in found for name in each))
         lacking = [name for name in labels if len({each.get(name) is None for each in found}) > 1]
         flags = pytrees.unique([*labels, *(f"{name}.present" for name in lacking)])[len(labels) :]
-        return cls(
-            labels,
-            {
-                name: Presence(
-                    name, flag, (name,), "missing" if any(name not in each for each in found) else "none"
-                )
-                for name, flag in zip(lacking, flags, strict=True)
-            },
-        )
+        presences = {}
+        for name, flag in zip(lacking, flags, strict=True):
+            absent: Absent = "missing" if any(name not in each for each in found) else "none"
+            presences[name] = Presence(name, flag, (name,), absent)
+        return cls(labels, presences)
 
 
 @dataclass(eq=False)
