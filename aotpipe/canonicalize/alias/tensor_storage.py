@@ -16,13 +16,15 @@ from collections import ChainMap, defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import AbstractValue, Leaf
+from aotpipe.canonicalize.values.abstract_values import AbstractValue
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 _NO_NUMBERS: frozenset[int] = frozenset()
@@ -364,10 +366,7 @@ def counted(abstracts: Sequence[AbstractValue], names: Sequence[Names]) -> list[
 
 def joined(*paths: Sequence[Names]) -> list[Names]:
     """The names of results that come of one of several paths."""
-    found = list(paths[0])
-    for path in paths[1:]:
-        found = [one | other for one, other in zip(found, path, strict=True)]
-    return found
+    return [reduce(or_, each) for each in zip(*paths, strict=True)]
 
 
 def _parts(
@@ -405,7 +404,7 @@ def results(abstract: AbstractValue) -> list[object]:
     """The results of an abstract value that may be written in place, in the order of `_result_tensors`."""
     if abstract.fitted:
         return [abstract]
-    return [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf) and not leaf.number]
+    return [leaf for leaf in abstract.computed if not leaf.number]
 
 
 def _either(test: bool | torch.Tensor, then: int | torch.Tensor, other: int | torch.Tensor) -> Any:

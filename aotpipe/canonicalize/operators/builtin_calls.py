@@ -337,10 +337,13 @@ def _check(cond: Any, message: Any = None) -> None:
         host_scalars.note_checked(cond)
 
 
-_OF_ONE: Final = (
-    "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
-    "lgamma exp2 isnan isinf isfinite"
-)
+_OF_ONE: Final[dict[Any, Function]] = {
+    getattr(math, name): _of_math(getattr(torch, name))
+    for name in (
+        "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
+        "erfc lgamma exp2 isnan isinf isfinite"
+    ).split()
+}
 _NUMPYS: Final[dict[Any, Function]] = {
     **{
         getattr(np, name): _of_math(getattr(torch, name))
@@ -354,15 +357,7 @@ _NUMPYS: Final[dict[Any, Function]] = {
     **dict.fromkeys((np.int32, np.int64), _int_of),
 }
 # What Python computes of numbers alone, and would fix a size that varies to the example's for.
-_OF_SIZES: Final = frozenset(
-    [
-        range,
-        divmod,
-        abs,
-        *_NUMPYS,
-        *(getattr(math, name) for name in [*_OF_ONE.split(), "log"] if hasattr(math, name)),
-    ]
-)
+_OF_SIZES: Final = frozenset([range, divmod, abs, *_NUMPYS, *_OF_ONE, math.log])
 _ON_TRACED: Final[dict[Any, Function]] = {
     bool: _bool,
     abs: _abs,
@@ -377,9 +372,7 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     torch._check_is_size: lambda *_, **__: None,  # noqa: SLF001
     operator.truth: _bool,
     operator.index: _int,
-    **{
-        getattr(math, name): _of_math(getattr(torch, name)) for name in _OF_ONE.split() if hasattr(math, name)
-    },
+    **_OF_ONE,
     **{getattr(math, name): _to_int(getattr(torch, name)) for name in ("floor", "ceil", "trunc")},
     **{
         getattr(math, name): _of_two(getattr(torch, name))

@@ -688,9 +688,10 @@ def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
     return buffer[: found.count].to(wanted, copy=True)
 
 
-def _as_index(items: list[Any]) -> torch.Tensor:
-    """A list of numbers as an index; torch takes one of none, too."""
-    found, buffer, _ = _numbers(items, "an index")
+def _as_index(part: Any) -> Any:
+    if not is_dynamic_list(part):
+        return part
+    found, buffer, _ = _numbers(part, "an index")
     return buffer[: found.count]
 
 
@@ -698,8 +699,8 @@ def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """A torch function of a list that grows."""
     if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
         parts = args[1] if isinstance(args[1], tuple) else (args[1],)
-        index = [_as_index(part) if is_dynamic_list(part) else part for part in parts]
-        return func(args[0], index[0] if len(index) == 1 else tuple(index), *args[2:])
+        index = tuple(map(_as_index, parts))
+        return func(args[0], index[0] if len(index) == 1 else index, *args[2:])
     function = _FUNCTIONS.get(func)
     items = args[0] if args else kwargs.pop("tensors", None)
     if function is None or not isinstance(items, list | tuple):

@@ -52,18 +52,8 @@ def _selected(test: Any, then: Any, other: Any) -> Any:
     return abstract.value(lambda: next(chosen))
 
 
-def and_(*operands: Callable[[], Any], truth: bool = False) -> Any:
-    """`a and b and ...`, each computed only where it is reached; `truth`: it is asked for nothing else."""
-    return _short_circuit(operands, truth=truth, all_of=True)
-
-
-def or_(*operands: Callable[[], Any], truth: bool = False) -> Any:
-    """`a or b or ...`, as `and_`."""
-    return _short_circuit(operands, truth=truth, all_of=False)
-
-
-def _short_circuit(operands: Sequence[Callable[[], Any]], *, truth: bool, all_of: bool) -> Any:
-    """`and` of operands where `all_of` them count, else `or`."""
+def _short_circuit(*operands: Callable[[], Any], truth: bool = False, all_of: bool) -> Any:
+    """`and` of operands where `all_of` them count, else `or`; `truth`: it is asked for nothing else."""
     value = operands[0]()
     with ExitStack() as reached:
         for operand in operands[1:]:
@@ -85,6 +75,11 @@ def _short_circuit(operands: Sequence[Callable[[], Any]], *, truth: bool, all_of
             else:
                 value = operand()
     return value
+
+
+# Each operand is computed only where it is reached.
+and_ = partial(_short_circuit, all_of=True)
+or_ = partial(_short_circuit, all_of=False)
 
 
 def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds: bool) -> Any:
@@ -170,7 +165,7 @@ def folded(values: Iterable[Any], *, decides: bool) -> Any:
     for wanted, element in values.each() if isinstance(values, Elements) else _computed(values):
         value = _counted(wanted, element, decides=decides)
         if torch_functions.is_traced(found):
-            found = _short_circuit([partial(_same, found), value], truth=True, all_of=not decides)
+            found = _short_circuit(partial(_same, found), value, truth=True, all_of=not decides)
             continue
         found = value()
         if torch_functions.is_traced(found):

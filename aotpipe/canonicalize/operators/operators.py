@@ -42,6 +42,7 @@ from aotpipe.canonicalize.values.trace import is_on, refusal
 from aotpipe.errors import AotpipeError
 
 T = TypeVar("T")
+Function = Callable[..., Any]
 # The most iterations with a jump out of them that are written out.
 _WRITTEN_OUT: Final = 1
 # The most iterations over items without a length that are written out after such a jump.
@@ -178,16 +179,14 @@ def for_(
                 # An iteration may need its number in Python, which shows in any error; then the iterations
                 # are unrolled, and what is wrong with them by themselves is raised again.
                 current = trace.current()
-                outer, current.may_unroll = current.may_unroll, True
                 try:
-                    TensorRange(item, items.stop, items.step).each(body, stopped, variables)
+                    with trace.assigned(current, may_unroll=True):
+                        TensorRange(item, items.stop, items.step).each(body, stopped, variables)
                 except Exception:
                     if current.needs_exact_aliases:
                         raise
                 else:
                     return
-                finally:
-                    current.may_unroll = outer
             elif number > _MOST_UNENDED and not hasattr(items, "__len__"):
                 raise refusal(
                     "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"
@@ -205,24 +204,20 @@ def generated(
     return Generated(staged) if is_on() else plain()
 
 
-def returned(value: Any) -> Any:
-    """What a function returns."""
-    return return_values.checked(value) if is_on() else value
+def _where_traced(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of a value that gives the value itself while no graph is traced."""
+    return lambda value: function(value) if is_on() else value
 
 
-def indexed(value: Any) -> Any:
-    """What stands before an index."""
-    return dynamic_list_methods.opened(value) if is_on() else value
+# What a function returns, what stands before an index, and `**kwargs` at the beginning of a function.
+returned = _where_traced(return_values.checked)
+indexed = _where_traced(dynamic_list_methods.opened)
+keywords = _where_traced(optional_values.of_keywords)
 
 
 def part(value: Any, index: Any) -> Any:
     """`value[index]`, of which an element or a method is taken at once."""
     return dynamic_list_methods.part(value, index) if is_on() else value[index]
-
-
-def keywords(kwargs: dict[str, Any]) -> Any:
-    """`**kwargs` at the beginning of a function."""
-    return optional_values.of_keywords(kwargs) if is_on() else kwargs
 
 
 def raised(make: Callable[[], Any]) -> Any:
@@ -247,22 +242,16 @@ def items(value: Any) -> Any:
     return found
 
 
-def comprehended(
-    value: Any, plain: Callable[[Any], Any], elementwise: Callable[[Any], Any], tested: bool
-) -> Any:
+def comprehended(value: Any, plain: Function, elementwise: Function, tested: bool) -> Any:
     """`[element for item in value if test]`, where it is `tested`."""
     found = listed(value)
     return unbacked_items.comprehended(found, plain, elementwise, tested=tested) if is_on() else plain(found)
 
 
-def generated_of(
-    value: Any, plain: Callable[[Any], Any], elementwise: Callable[[Any], Any], tested: bool
-) -> Any:
+def generated_of(value: Any, plain: Function, elementwise: Function, tested: bool) -> Any:
     """A generator expression: an element is computed when it is asked for, unless the list grows."""
     found = listed(value)
-    if not is_on():
-        return plain(found)
-    if unbacked_items.of(found) is not None:
+    if not is_on() or unbacked_items.of(found) is not None:
         return comprehended(found, plain, elementwise, tested)
     return logic.Elements(found, plain, elementwise)
 
@@ -281,7 +270,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(torch_functions.is_traced, args)):
             decisions.expression("call")
         return staged(*args, **kwargs)
-    if trace.current().has_optional_values or trace.current().has_dynamic_lists:
+    if trace.current().watches_calls:
         return conditional.call(function, args, kwargs)
     return function(*args, **kwargs)
 
@@ -335,9 +324,8 @@ def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     container[index] = plain(left, right) if is_on() and is_copy else augmented(name, left, right)
 
 
-def _operator(name: str, *, in_place: bool) -> Callable[[Any, Any], Any]:
-    found: Callable[[Any, Any], Any]
-    found = getattr(operator, f"__{'i' if in_place else ''}{_NAMES.get(name, name.lower())}__")
+def _operator(name: str, *, in_place: bool) -> Function:
+    found: Function = getattr(operator, f"__{'i' if in_place else ''}{_NAMES.get(name, name.lower())}__")
     return found
 
 
@@ -351,27 +339,21 @@ _NAMES: Final = {
 }
 
 
-def is_(left: Any, right: Any) -> Any:
-    """`left is right`; whether a value is None may be traced."""
-    optional = _against_none(left, right)
-    if optional is None:
-        return left == right if _is_compared(left, right) else left is right
-    return not optional.is_present and optional_values.presence(optional, wanted=False)
-
-
-def is_not(left: Any, right: Any) -> Any:
-    """`left is not right`."""
-    optional = _against_none(left, right)
-    if optional is None:
-        return not_(left == right) if _is_compared(left, right) else left is not right
-    return optional.is_present or optional_values.presence(optional, wanted=True)
-
-
-def _against_none(left: Any, right: Any) -> OptionalValue | None:
+def _against_none(plain: Function, left: Any, right: Any, *, wanted: bool) -> Any:
+    """Whether a value that may be None is there, as `wanted`, if it is compared with None; else as it is."""
     for value, other in ((left, right), (right, left)):
         if isinstance(value, OptionalValue) and other is None:
-            return value
-    return None
+            return wanted if value.is_present else optional_values.presence(value, wanted=wanted)
+    return plain(left, right)
+
+
+def _is_same(left: Any, right: Any) -> Any:
+    return left == right if _is_compared(left, right) else left is right
+
+
+# Whether a value is None may be traced.
+is_ = functools.partial(_against_none, _is_same, wanted=False)
+is_not = functools.partial(_against_none, lambda left, right: not_(_is_same(left, right)), wanted=True)
 
 
 def _is_compared(left: Any, right: Any) -> bool:
@@ -395,14 +377,14 @@ def equal(left: Any, right: Any) -> Any:
     """`left == right`."""
     if _is_sequence_traced(left) or _is_sequence_traced(right):
         return _equal_sequences(left, right)
-    return is_(left, right) if _against_none(left, right) is not None else left == right
+    return _against_none(operator.eq, left, right, wanted=False)
 
 
 def not_equal(left: Any, right: Any) -> Any:
     """`left != right`."""
     if _is_sequence_traced(left) or _is_sequence_traced(right):
         return not_(_equal_sequences(left, right))
-    return is_not(left, right) if _against_none(left, right) is not None else left != right
+    return _against_none(operator.ne, left, right, wanted=True)
 
 
 def _is_sequence_traced(value: Any) -> bool:

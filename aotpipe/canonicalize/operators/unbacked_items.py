@@ -55,7 +55,6 @@ class TensorRange:
         return fixpoint.most_in_range(self.start, self.stop, self.step)
 
     def __iter__(self) -> Any:
-        """A range is not written out."""
         raise refusal(
             "a range whose length is known to a run of the graph only is used other than by a `for`",
             "loop over it with `for`, or over a range of known length with a test inside",
@@ -110,7 +109,6 @@ class UnbackedItems:
     at: Callable[[Any], Any]
 
     def __iter__(self) -> NoReturn:
-        """They are not written out."""
         raise refusal(
             "items of which only a run of the graph knows how many there are, are used other than by a `for`",
             "loop over them with `for`, or make them a tensor of a fixed size",
@@ -246,9 +244,9 @@ def comprehended(
 
     if found is not None:
         found.each(take, lambda: False, variables)
-        return held[0]
-    for item in items:
-        take(item)
+    else:
+        for item in items:
+            take(item)
     return held[0]
 
 

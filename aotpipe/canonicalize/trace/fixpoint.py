@@ -109,11 +109,12 @@ def _solve(loop: Loop) -> Fixpoint:
                 return abstracts, names, summary
         else:
             left -= 1
-        for name, one, other in zip(at, abstracts, grown, strict=True):
+        columns = [*zip(at, abstracts, grown, strict=True)]
+        for name, one, other in columns:
             if any(map(_is_longer, one.leaves, other.leaves)):
                 said = f"{_shown(name)} gets longer in every iteration of a loop on a tensor"
                 raise refusal(said, abstract_values.LONGER_HINT)
-        changing = [name for name, a, b in zip(at, abstracts, grown, strict=True) if not _is_same(a, b)]
+        changing = [name for name, one, other in columns if not _is_same(one, other)]
         abstracts, names = grown, found
         values, own = _stood(abstracts, names)
     raise refusal(
@@ -167,8 +168,7 @@ def _wider(name: str, value: Any, own: AbstractValue, last: AbstractValue) -> Ab
         last = replace(last, leaves=tuple(a if isinstance(a, Leaf) else b for a, b in pairs))
     elif not all(isinstance(leaf, Leaf) for leaf in last.leaves):
         return own
-    leaves = [leaf for leaf in last.leaves if isinstance(leaf, Leaf)]
-    if not all(isinstance(size, int) for leaf in leaves for size in leaf.shape):
+    if not all(isinstance(size, int) for leaf in last.computed for size in leaf.shape):
         return own
     with dry_run.unrecorded():
         made = iter(last.stand_ins())
@@ -183,13 +183,7 @@ def _wider(name: str, value: Any, own: AbstractValue, last: AbstractValue) -> Ab
 def _is_same(left: AbstractValue, right: AbstractValue) -> bool:
     if left.optional is not right.optional or left.spec != right.spec:
         return False
-    return all(map(_is_same_leaf, left.leaves, right.leaves))
-
-
-def _is_same_leaf(left: object, right: object) -> bool:
-    if isinstance(left, Leaf) and isinstance(right, Leaf):
-        return left.form == right.form
-    return abstract_values.is_same(left, right)
+    return all(map(abstract_values.is_same, left.leaves, right.leaves))
 
 
 def _is_longer(before: object, after: object) -> bool:
@@ -222,21 +216,21 @@ def join_paths(
                 error.hint,
                 error.code or "paths-differ",
             ) from None
-        if any(isinstance(leaf, Leaf) and leaf.filled for leaf in abstract.leaves):
+        if any(leaf.filled for leaf in abstract.computed):
             trace.note(
                 "warning",
                 "number-became-tensor",
                 f"{_shown(name)} is a number on one path and a tensor on another: where eager has the "
                 "number, the program has a tensor filled with it",
             )
-        if promoted := [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf) and leaf.promoted]:
+        if promoted := [leaf for leaf in abstract.computed if leaf.promoted]:
             trace.note(
                 "warning",
                 "dtype-promoted",
                 f"{_shown(name)} has another dtype on each path: in the program it is {promoted[0].dtype} on "
                 "all of them",
             )
-        if cut := [leaf for leaf in abstract.leaves if isinstance(leaf, Leaf) and leaf.cut is not None]:
+        if cut := [leaf for leaf in abstract.computed if leaf.cut is not None]:
             trace.note(
                 "note",
                 "size-from-path",

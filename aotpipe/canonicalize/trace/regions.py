@@ -28,6 +28,7 @@ from aotpipe.canonicalize.trace import (
     runtime_asserts,
     torch_functions,
 )
+from aotpipe.canonicalize.trace.dry_run import Values
 from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
 from aotpipe.canonicalize.values import dynamic_list, host_scalars
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
@@ -36,7 +37,6 @@ from aotpipe.canonicalize.values.trace import refusal
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
-Values = tuple[Any, ...]
 
 
 def branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
@@ -70,7 +70,8 @@ def _branch(
             runtime_asserts.require(test, error, holds=wanted)
             rest()
             return
-    abstracts = fixpoint.join_paths(variables.names, [each.after for each in summaries])
+    paths = [each.after for each in summaries]
+    abstracts = fixpoint.join_paths(variables.names, paths)
     names = tensor_storage.joined(
         *(border.names(abstracts, each.after, each.alias_set_of) for each in summaries)
     )
@@ -80,7 +81,7 @@ def _branch(
         names=tuple(variables.names),
         abstracts=tuple(abstracts),
         before=start,
-        after=tuple(each.after for each in summaries),
+        after=tuple(paths),
     )
     shared = views.shared_memory(
         _union(each.outer for each in summaries), _union(each.written for each in summaries)
@@ -90,7 +91,6 @@ def _branch(
     for each, holds in zip(summaries, (True, False), strict=True):
         add_size_asserts(each.size_conditions, chosen, holds=holds)
     claimed = [said for each in summaries for said in each.asserts]
-    paths = [each.after for each in summaries]
     if all(abstract.is_constant for abstract in abstracts) and not written and not claimed:
         _set(variables, fixpoint.values_of(abstracts, iter(())), paths)
         return
@@ -98,13 +98,8 @@ def _branch(
     def traced(path: int, body: Callable[[], None]) -> Callable[..., tuple[torch.Tensor, ...]]:
         def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
             replaced = dry_run.replaced(outer, operands[: len(outer)], shared)
-            inner = region_sites.entered(site, path == 0)
-            with (
-                inner,
-                replaced as now,
-                runtime_asserts.collected() as asserts,
-                assuming(test, holds=path == 0),
-            ):
+            inner, assumed = region_sites.entered(site, path == 0), assuming(test, holds=path == 0)
+            with inner, replaced as now, runtime_asserts.collected() as asserts, assumed:
                 with sizes_collected():
                     after = dry_run.run_region(body, variables, start)
                 results = fixpoint.tensors_of(abstracts, variables.names, after)
@@ -124,10 +119,10 @@ def _branch(
         # torch runs the paths, and then the graphs of them.
         with sizes_collected():
             results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
-    for truth, said in zip(results[len(results) - len(claimed) :], claimed, strict=True):
+    split = len(results) - len(claimed)
+    for truth, said in zip(results[split:], claimed, strict=True):
         runtime_asserts.add_assert(truth, said)
-    results = results[: len(results) - len(claimed)]
-    _leave(border, abstracts, names, written, results, variables, paths)
+    _leave(border, abstracts, names, written, results[:split], variables, paths)
     _note_upper_bounds(variables, paths)
 
 
@@ -309,5 +304,4 @@ def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:
 
 
 def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:
-    found = {id(tensor): tensor for tensors in lists for tensor in tensors}
-    return list(found.values())
+    return list({id(tensor): tensor for tensors in lists for tensor in tensors}.values())

@@ -39,8 +39,7 @@ def checked(value: Any) -> Any:
     Raises:
         Unwritten: It goes to code that is not rewritten and would take it for something else.
     """
-    current = trace.current()
-    if (current.has_optional_values or current.has_dynamic_lists) and _is_known_here_only(value):
+    if trace.current().watches_calls and _is_known_here_only(value):
         # The caller's frame is behind those of the operator and of the function that returns.
         for frame in _unwritten(sys._getframe(3), around=False):  # noqa: SLF001  # the only way to who called
             raise refused(frame)

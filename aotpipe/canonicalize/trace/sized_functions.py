@@ -144,17 +144,11 @@ def _pooled(
     return lambda: reduced(tensor, tuple(dims), keepdim=True)
 
 
-def _frequencies(size: Any, d: float = 1.0, **options: Any) -> torch.Tensor:
+def _frequencies(size: Any, d: float = 1.0, *, real: bool, **options: Any) -> torch.Tensor:
     length = _size(size)
-    at = torch.arange(length, **options)
-    signed = torch.where(at < (length + 1) // 2, at, at - length).to(torch.get_default_dtype())
-    return signed.mul(1.0 / (length * d))
-
-
-def _real_frequencies(size: Any, d: float = 1.0, **options: Any) -> torch.Tensor:
-    length = _size(size)
-    at = torch.arange(length // 2 + 1, **options).to(torch.get_default_dtype())
-    return at.mul(1.0 / (length * d))
+    at = torch.arange(length // 2 + 1 if real else length, **options)
+    signed = at if real else torch.where(at < (length + 1) // 2, at, at - length)
+    return signed.to(torch.get_default_dtype()).mul(1.0 / (length * d))
 
 
 def _one_hot(classes: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
@@ -198,8 +192,8 @@ _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.vander: _vander,
     torch.kron: _kron,
     torch.combinations: _combinations,
-    torch.fft.fftfreq: _frequencies,
-    torch.fft.rfftfreq: _real_frequencies,
+    torch.fft.fftfreq: functools.partial(_frequencies, real=False),
+    torch.fft.rfftfreq: functools.partial(_frequencies, real=True),
     F.one_hot: _one_hot,
     torch.cdist: lambda x1, x2, p=2.0, *_, **__: torch.cdist(x1, x2, p, _EXACT),
 }

@@ -387,18 +387,14 @@ def _indices(rows: Mapping[int, torch.Tensor]) -> list[torch.Tensor | None]:
 
 def _scatter(view: torch.Tensor, chosen: Chosen, value: torch.Tensor) -> None:
     """Write the chosen rows of a view: integers in one step, each window in one of its own."""
-    rows = {dim: each for dim, each in chosen.items() if isinstance(each, torch.Tensor)}
-    left = {dim: each for dim, each in chosen.items() if dim not in rows}
-    if not rows:
-        first = min(left)
-        window = left.pop(first)
-        rows = {first: window.rows() if isinstance(window, _Window) else window}
-        shift = dict.fromkeys(left, 0)
-    else:
-        shift = {dim: sum(other < dim for other in rows) for dim in left}
-    if left:
+    integers = {dim: each for dim, each in chosen.items() if isinstance(each, torch.Tensor)}
+    windows = {dim: each for dim, each in chosen.items() if isinstance(each, _Window)}
+    rows = integers or {min(windows): windows.pop(min(windows)).rows()}
+    if windows:
         part = _index(view, rows)
-        _scatter(part, {dim - shift[dim]: each for dim, each in left.items()}, value)
+        # Integers take their dims away.
+        left = {dim - sum(other < dim for other in integers): each for dim, each in windows.items()}
+        _scatter(part, left, value)
         value = part
     rebinding.refuse_lost(view)
     torch.ops.aten.index_put_.default(view, _indices(rows), value)

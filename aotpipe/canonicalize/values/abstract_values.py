@@ -179,9 +179,14 @@ class AbstractValue:
     fitted: Callable[[Any], Any] | None = None
 
     @property
+    def computed(self) -> list[Leaf]:
+        """The leaves that the graph computes."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
+
+    @property
     def is_constant(self) -> bool:
         """Whether no leaf is computed by the graph."""
-        return not self.optional and not any(isinstance(leaf, Leaf) for leaf in self.leaves)
+        return not self.optional and not self.computed
 
     def tensors(self, value: Any) -> list[torch.Tensor]:
         """The graph's part of a value of this abstract value."""
@@ -194,9 +199,9 @@ class AbstractValue:
 
     def payload(self, value: Any) -> Any:
         """A value of this abstract value without its flag; without a value where it is None."""
-        if not self.optional or value is None:
-            return UNDEFINED if self.optional else value
-        return value.payload if isinstance(value, OptionalValue) else value
+        if not self.optional:
+            return value
+        return UNDEFINED if value is None else _held(value)
 
     def parts(self, value: object) -> list[tuple[Leaf, object]]:
         """The leaves that the graph computes, each with its part of a value of this abstract value."""
@@ -216,8 +221,7 @@ class AbstractValue:
     def stand_ins(self) -> list[torch.Tensor]:
         """Tensors of the kinds that `tensors` gives."""
         flag = [torch.empty((), dtype=torch.bool)] if self.optional else []
-        leaves = [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
-        return [*flag, *(tensor for leaf in leaves for tensor in leaf.stand_ins())]
+        return [*flag, *(tensor for leaf in self.computed for tensor in leaf.stand_ins())]
 
 
 def is_leaf(value: object) -> bool:
@@ -391,9 +395,11 @@ def _dtype(value: Any) -> torch.dtype:
 
 
 def is_same(left: object, right: object) -> bool:
-    """Whether two leaves are one object, or equal values of one type that no graph computes."""
+    """Whether two leaves are one, or equal: kinds of tensors, or values that no graph computes."""
     if left is right:
         return True
+    if isinstance(left, Leaf) and isinstance(right, Leaf):
+        return left.form == right.form
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor) or type(left) is not type(right):
         return False
     if isinstance(left, torch.SymInt | torch.SymFloat | torch.SymBool):

@@ -86,7 +86,6 @@ class DynamicList:
         self.kind = kind
         self.buffers = tuple(buffers)
         self.count = count
-        trace.current().has_dynamic_lists = True
         trace.watch_calls()
 
     def element(self, pick: Any) -> Any:

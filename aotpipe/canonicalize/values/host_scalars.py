@@ -286,8 +286,7 @@ _UNBOUNDED: Final = 2**31 - 1
 
 def limits(flag: object) -> tuple[Limit, ...]:
     """What holds of integers wherever a flag is set."""
-    known = trace.part(_Scalars).limits.get(id(flag))
-    return known[1] if known is not None else ()
+    return trace.part(_Scalars).limits.get(id(flag), (flag, ()))[1]
 
 
 def note_implied(flag: object, other: object) -> None:

@@ -40,7 +40,6 @@ class OptionalValue:
         self.payload = payload
         self.is_key = is_key
         self.name = name
-        trace.current().has_optional_values = True
         trace.watch_calls()
 
     @property
@@ -140,21 +139,17 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
     return flag
 
 
-def _of_payloads(function: Callable[..., Any]) -> Callable[..., Any]:
+def _of_payloads(function: Callable[..., Any], step: int = 1) -> Callable[..., Any]:
     return lambda *operands: function(
-        *(each.needed() if isinstance(each, OptionalValue) else each for each in operands)
+        *(each.needed() if isinstance(each, OptionalValue) else each for each in operands[::step])
     )
-
-
-def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: function(other, self.needed())
 
 
 _INFIX: Final = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor")
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "abs", "invert", "pos", *_INFIX):
     setattr(OptionalValue, f"__{_name.strip('_')}__", _of_payloads(getattr(operator, _name)))
 for _name in _INFIX:
-    setattr(OptionalValue, f"__r{_name.strip('_')}__", _reflected(getattr(operator, _name)))
+    setattr(OptionalValue, f"__r{_name.strip('_')}__", _of_payloads(getattr(operator, _name), -1))
 OptionalValue.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds
 
 

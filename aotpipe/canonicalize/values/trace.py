@@ -68,7 +68,7 @@ class Trace:
         modes: How many modes of torch the trace itself put around the model, outside of regions.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
         is_message: Whether a text that is made now is only shown to the user.
-        has_optional_values, has_dynamic_lists: Whether any such value was made.
+        watches_calls: Whether any value was made that only rewritten code knows.
     """
 
     operators: Operators | None = None
@@ -79,8 +79,7 @@ class Trace:
     findings: dict[Finding, None] = field(default_factory=dict)
     rewrite_now: Callable[[FunctionType], bool] | None = None
     is_message: bool = False
-    has_optional_values: bool = False
-    has_dynamic_lists: bool = False
+    watches_calls: bool = False
     parts: dict[type, Any] = field(default_factory=dict)
 
 
@@ -139,6 +138,7 @@ def started(trace: Trace) -> Iterator[Trace]:
 
 def watch_calls() -> None:
     """From now on there are values that only rewritten code knows: other code must not be given them."""
+    current().watches_calls = True
     found = current().operators
     if found is not None and sys.getprofile() is not found.on_call:
         sys.setprofile(found.on_call)

@@ -49,7 +49,7 @@ def test_flags_of_flags_say_what_is_there():
         is_b = imply(no_b.logical_not(), no_b, negated=True)
         both = imply(is_a.logical_and(is_b), is_a, is_b)
         either = imply(is_a.logical_or(is_b), is_a, is_b, all_of=False)
-        assert trace.current().has_optional_values
+        assert trace.current().watches_calls
         with assuming(both, holds=True):
             assert a.is_present
             assert b.is_present
@@ -59,4 +59,4 @@ def test_flags_of_flags_say_what_is_there():
                 assert not b.is_present
         with assuming(no_b, holds=False):
             assert b.is_present
-    assert not trace.current().has_optional_values
+    assert not trace.current().watches_calls
