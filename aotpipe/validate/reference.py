@@ -119,10 +119,7 @@ def reference(
     elif any(is_few(answer) for record in asked for answer in (record.wide or {}).values()):
         doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
     for seed in range(_NOISES if doubtful else 0):
-        noisy = Eager(canonical.entries, signatures, noise=seed + 1, policy=policy)
-        for record, answer in zip(doubtful, _run(noisy, [each.call for each in doubtful]), strict=True):
-            if answer is not None:
-                record.noisy.append(answer)
+        _ask_noisy(Eager(canonical.entries, signatures, noise=seed + 1, policy=policy), doubtful)
     if policy is not None:
         _widen_outputs(records, signatures)
     goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
@@ -130,6 +127,13 @@ def reference(
     findings += fixed
     findings += _overflows(records, policy) if policy is not None else ()
     return Reference(goldens=goldens, findings=tuple(findings))
+
+
+def _ask_noisy(eager: Eager, records: Sequence[_Record]) -> None:
+    answers = _run(eager, [record.call for record in records])
+    for record, answer in zip(records, answers, strict=True):
+        if answer is not None:
+            record.noisy.append(answer)
 
 
 def example_inputs(entry: CanonicalEntry) -> dict[str, Array]:
