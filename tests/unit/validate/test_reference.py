@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from aotpipe.backends import legalization
 from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import NotRepeatable
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize
@@ -48,6 +51,11 @@ def test_the_answer_is_float64s_and_the_tolerance_covers_eager() -> None:
         assert 0 < golden.eager_error["output"] < 1e-5
         assert atol < 1e-4
     assert found.findings == ()
+
+
+def test_a_model_that_draws_is_refused() -> None:
+    with pytest.raises(NotRepeatable, match=r"`random\.random\(\)` draws"):
+        _reference(_module(lambda x: x * random.random()), torch.randn(4))
 
 
 def test_float64_is_asked_for_what_it_can_be_afforded_for(monkeypatch) -> None:
