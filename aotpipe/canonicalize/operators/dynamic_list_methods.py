@@ -27,6 +27,7 @@ from aotpipe.canonicalize.values.dynamic_list import (
     is_dynamic_list,
     slots,
 )
+from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import refusal
 
 _STACK = "give its elements one form, stack them, and index the tensor"
@@ -592,7 +593,9 @@ def _get_of(table: dict[Any, Any], function: Callable[..., Any]) -> Callable[...
         if not host_scalars.is_host_scalar(key) or type(table) is not dict or not among:
             return function(key, *default)
         there = (torch.tensor(list(among)) == key).any()
-        return conditional.choose(there, lambda: get_element(among, key), lambda: (*default, None)[0])
+        found = conditional.choose(there, lambda: get_element(among, key), lambda: (*default, None)[0])
+        effects.note_chosen(found.payload if isinstance(found, OptionalValue) else found, among.values())
+        return found
 
     return get
 

@@ -140,6 +140,12 @@ def changed_behind_a_name(x):
     return row[0]
 
 
+def changed_where_get_finds_it(x):
+    groups = {0: [], 1: []}
+    groups.get(int(x[0] > 0)).append(x[1])
+    return torch.tensor(len(groups[0]))
+
+
 def changed_in_a_loop(x):
     rows = []
     for value in x:
@@ -150,7 +156,9 @@ def changed_in_a_loop(x):
     return rows[0][0]
 
 
-@pytest.mark.parametrize("function", [changed_by_a_name, changed_behind_a_name, changed_in_a_loop])
+@pytest.mark.parametrize(
+    "function", [changed_by_a_name, changed_behind_a_name, changed_where_get_finds_it, changed_in_a_loop]
+)
 def test_a_second_name_is_refused(function) -> None:
     class Model(torch.nn.Module):
         def forward(self, x):
