@@ -206,6 +206,15 @@ def part(value: Any, index: Any) -> Any:
     return value.part(index) if isinstance(value, _Opened | _Chosen) else value[index]
 
 
+def changed_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -> bool:
+    """Change `container[index]` in place if it is a container that a tensor chooses; whether it is."""
+    chosen = container.part(index) if isinstance(container, _Opened | _Chosen) else None
+    if not isinstance(chosen, _Chosen) or isinstance(chosen.element, tuple):
+        return False
+    chosen.change(change)
+    return True
+
+
 def _values(items: Any) -> list[Any]:
     return [*items.values()] if isinstance(items, dict) else [*items]
 
@@ -304,6 +313,7 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     names = [leaf for leaf in pytree.tree_leaves([held, value]) if isinstance(leaf, torch.Tensor)]
     for place, key in enumerate(keys):
         items[key] = _selected(result, host_scalars.as_int64(place), names)
+        effects.note_chosen(items[key], [*held, value])
 
 
 class ChosenCallable:

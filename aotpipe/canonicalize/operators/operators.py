@@ -316,6 +316,9 @@ def augmented(name: str, left: Any, right: Any) -> Any:
 def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     """`container[index] += right` and its kin."""
     container = indexed(container)
+    in_place = _operator(name, in_place=True)
+    if dynamic_list_methods.changed_in_place(container, index, lambda element: in_place(element, right)):
+        return
     left = container[index]
     is_copy = is_staged(index) or (
         isinstance(container, torch.Tensor) and isinstance(index, tuple) and any(map(is_staged, index))

@@ -97,6 +97,20 @@ def rows_of_a_growing_list(x):
     return total
 
 
+def updated(x):
+    first = {"n": x[0]}
+    groups = [first, {"n": x[1]}]
+    groups[int(x[2] > 0)] |= {"n": x[3]}
+    return first["n"], groups[1]["n"]
+
+
+def extended(x):
+    first = [x[0]]
+    groups = {0: first, 1: [x[1]]}
+    groups[int(x[2] > 0)] += [x[3], x[3]]
+    return torch.tensor(len(first)), torch.tensor(len(groups[1]))
+
+
 def read_by_a_name(x):
     table = [[x[0], x[1]], [x[2], x[3]]]
     row = table[int(x[0] > 0)]
@@ -117,9 +131,11 @@ def read_by_a_name(x):
             in_tuples,
             popped,
             rows_of_a_growing_list,
+            updated,
+            extended,
             read_by_a_name,
         ],
-        quick=7,
+        quick=9,
     ),
 )
 def test_the_chosen_one_is_changed(function) -> None:
@@ -146,6 +162,21 @@ def changed_where_get_finds_it(x):
     return torch.tensor(len(groups[0]))
 
 
+def changed_after_another_took_its_place(x):
+    first = [x[0]]
+    groups = [first, [x[1]]]
+    groups[int(x[2] > 0)] = [x[3]]
+    first[0] = x[1]
+    return groups[0][0]
+
+
+def changed_after_it_took_a_place(x):
+    groups, new = [[x[0]], [x[1]]], [x[3]]
+    groups[int(x[2] > 0)] = new
+    new[0] = x[1]
+    return groups[0][0]
+
+
 def changed_in_a_loop(x):
     rows = []
     for value in x:
@@ -157,7 +188,15 @@ def changed_in_a_loop(x):
 
 
 @pytest.mark.parametrize(
-    "function", [changed_by_a_name, changed_behind_a_name, changed_where_get_finds_it, changed_in_a_loop]
+    "function",
+    [
+        changed_by_a_name,
+        changed_behind_a_name,
+        changed_where_get_finds_it,
+        changed_after_another_took_its_place,
+        changed_after_it_took_a_place,
+        changed_in_a_loop,
+    ],
 )
 def test_a_second_name_is_refused(function) -> None:
     class Model(torch.nn.Module):
