@@ -356,7 +356,6 @@ def _tried(
     }
     operators = staging.staging(
         entry.module,
-        lifts_state=module is not None,
         exact_aliases=exact_aliases,
         upper_bounds=upper_bounds,
         values=values,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -53,41 +53,19 @@ class Changed(Exception):
 
 @dataclass(slots=True)
 class _Watched:
-    """The modules whose attributes are among what may change.
-
-    Attributes:
-        roots: The modules; their submodules are watched too.
-        is_lifted: Whether what they hold at last is lifted into buffers.
-        at_first: The containers that they held at first, by identity.
-    """
+    """The modules whose attributes are among what may change: these and their submodules."""
 
     roots: list[nn.Module] = field(default_factory=list)
-    is_lifted: bool = False
-    at_first: dict[int, Any] = field(default_factory=dict)
 
 
-@contextmanager
-def watching(module: nn.Module, *, lifts_state: bool) -> Iterator[None]:
-    """Count the attributes of a module and its submodules among what is changed.
-
-    `lifts_state`: what they hold at last is lifted into buffers; else it would be lost, and must not change.
-    """
-    watched = trace.part(_Watched)
-    with trace.pushed(watched.roots, module):
-        at_first = {id(container): container for _, container in _held(())}
-        with trace.assigned(watched, is_lifted=lifts_state, at_first=at_first):
-            yield
+def watching(module: nn.Module) -> AbstractContextManager[nn.Module]:
+    """Count the attributes of a module and its submodules among what is changed."""
+    return trace.pushed(trace.part(_Watched).roots, module)
 
 
 def is_variable(container: Any) -> bool:
     """Whether what a container holds may be a variable: a class of the user's own may hold it otherwise."""
     return isinstance(container, CellType) or type(container) in (*_COPIED, Partial)
-
-
-def lost(containers: Iterable[Any]) -> bool:
-    """Whether one of these containers was a module's at first, and nothing keeps its changes."""
-    watched = trace.part(_Watched)
-    return not watched.is_lifted and any(id(container) in watched.at_first for container in containers)
 
 
 @contextmanager

@@ -65,7 +65,6 @@ _OPERATORS: Final = Operators(
 def staging(
     module: torch.nn.Module,
     *,
-    lifts_state: bool = False,
     exact_aliases: bool = False,
     upper_bounds: Mapping[int, int] = MappingProxyType({}),
     values: Mapping[str, torch.Tensor] = MappingProxyType({}),
@@ -74,7 +73,6 @@ def staging(
 
     Args:
         module: What is traced.
-        lifts_state: Whether what its attributes, lists and dicts hold at last is kept from call to call.
         exact_aliases: Whether the graph follows which names of tensors are names of one.
         upper_bounds: The highest values of integers among the leaves of a call, by place.
         values: What parameters and buffers hold in every call, by name.
@@ -83,7 +81,7 @@ def staging(
         trace.held(capacity.assert_in_trace, _assert_capacity),
         trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases)) as found,
         hooks_joined(module),
-        effects.watching(module, lifts_state=lifts_state),
+        effects.watching(module),
         host_scalars.unhashable(),
         called_in_mode(module, upper_bounds, values),
     ):

@@ -246,7 +246,7 @@ def _with_changed_containers(
 
 def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
     containers = [each for _, each in changed.containers]
-    if not all(map(effects.is_variable, containers)) or effects.lost(containers):
+    if not all(map(effects.is_variable, containers)):
         raise refusal(
             f"a branch or a loop on a tensor changes {changed} in place",
             "assign a new value, or keep tensors in buffers of the module",

@@ -84,7 +84,7 @@ def test_attributes_of_watched_modules(change: Callable[[Model], None], named: s
     state = model.state
     with (
         started(Trace()),
-        effects.watching(model, lifts_state=False),
+        effects.watching(model),
         pytest.raises(effects.Changed, match=named),
         effects.unchanged([]),
     ):

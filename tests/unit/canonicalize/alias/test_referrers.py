@@ -34,5 +34,5 @@ def test_who_holds_a_tensor():
 def test_what_a_module_holds():
     holder = [Holder(torch.zeros(3))]
     storage = storage_of(holder[0].notes["a"][0])
-    with started(Trace()), effects.watching(holder.pop(), lifts_state=False):
+    with started(Trace()), effects.watching(holder.pop()):
         assert storage in effects.held_storages()

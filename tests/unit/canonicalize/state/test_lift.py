@@ -147,6 +147,38 @@ class Sometimes(nn.Module):
         return total
 
 
+class Bumped(nn.Module):
+    """A method changes what is kept, on a path that the example does not take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.table, self.held = 0, {"n": 0}, None
+        self.inner = nn.Module()
+        self.inner.register_buffer("scale", torch.ones(2))
+
+    def bump(self, x: torch.Tensor) -> None:
+        self.count += 1
+        self.table["n"] += 2
+        self.held = x
+        setattr(self.inner, "scale", x.abs())  # noqa: B010  # what is not an assignment
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if x.max() > 3:
+            self.bump(x)
+        y = x if self.held is None else x + self.held
+        return y * self.inner.scale, self.count + self.table["n"]
+
+
+def test_what_only_a_method_in_a_branch_changes_is_kept() -> None:
+    model = Bumped().eval()
+    run = export(canonicalize(spec.as_spec(Bumped().eval(), args=(X,)))).entries[0].program.module()
+    with torch.no_grad():
+        for value in (-1.0, 4.0, -1.0, 1.0, 5.0, 0.5):
+            x = torch.tensor([value, 0.5])
+            for mine, other in zip(run(x), model(x), strict=True):
+                torch.testing.assert_close(torch.as_tensor(mine), torch.as_tensor(other))
+
+
 @pytest.mark.parametrize("first", sweep([4.0, 1.0, -1.0], quick=1))
 def test_what_only_a_branch_assigns_is_kept(first: float) -> None:
     model = Sometimes().eval()

@@ -444,24 +444,6 @@ class Remembering(torch.nn.Module):
         return x
 
 
-class Table(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("weights", torch.full((3,), 2.0))
-
-
-class Replacing(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = Table()
-
-    def forward(self, x):
-        y = x + 1 if self.table.weights.sum() > 6.5 else x * 2
-        if x.sum() > 1000:
-            setattr(self.table, "weights", torch.full((3,), 4.0))  # noqa: B010  # what is not an assignment
-        return y
-
-
 def grows_in_every_trip(x):
     while x.sum() < 10:
         x = torch.cat([x, x])
@@ -475,7 +457,6 @@ def grows_in_every_trip(x):
         (results_that_differ, "what is returned has the shapes"),
         (a_list_of_texts, "`found` holds an element that is 'positive' on one path"),
         (Remembering().eval(), "changes Remembering.calls in place"),
-        (Replacing().eval(), "changes table.weights in place"),
         (grows_in_every_trip, "`x` gets longer in every iteration"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
