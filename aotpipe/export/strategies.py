@@ -254,17 +254,17 @@ def _rewritten(
     """
     changed, at_bound = resized_examples.inside(entry)
     strategy = Strategy(assumes_sizes=any(entry.dims.values()), changed=changed)
-    exact_aliases = False
+    modes: dict[str, bool] = {}
     values: dict[str, torch.Tensor] = {}
     if entry.fixes_buffers and not entry.guarded:
         values = constants.registered_values(entry.module)
 
     def attempt(strategy: Strategy) -> _Tried:
-        nonlocal exact_aliases
-        tried = _tried(entry, strategy, codes, module, values, exact_aliases=exact_aliases)
-        if isinstance(tried.found, Exception) and tried.needs_exact_aliases:
-            # An in-place write may reach names that only a run knows; to follow them is slow.
-            exact_aliases = True
+        tried = _tried(entry, strategy, codes, module, values, modes)
+        if isinstance(tried.found, Exception) and not tried.needs <= modes.keys():
+            # An in-place write may reach names that only a run knows, or a tensor may decide on a handler: to
+            # follow these is slow.
+            modes.update(dict.fromkeys(tried.needs, True))
             return attempt(strategy)
         if tried.written:
             # A path that the trace has come to writes what it took for the same in every call.
@@ -327,7 +327,7 @@ def _raise_refusal(
 
 
 class _Tried(NamedTuple):
-    """A program, or what torch.export raised; `needs_exact_aliases` where another trace may do better.
+    """A program, or what torch.export raised; `needs` names modes of `staging` that may do better.
 
     `written` names what was taken for the same in every call, and is not.
     """
@@ -335,7 +335,7 @@ class _Tried(NamedTuple):
     found: ExportedProgram | Exception
     log: GuardLog
     findings: tuple[Finding, ...]
-    needs_exact_aliases: bool
+    needs: set[str]
     written: Collection[str] = ()
 
 
@@ -345,8 +345,7 @@ def _tried(
     codes: dict[FunctionType, CodeType],
     module: torch.nn.Module | None,
     values: Mapping[str, torch.Tensor],
-    *,
-    exact_aliases: bool,
+    modes: Mapping[str, bool],
 ) -> _Tried:
     ranges = entry.entry.value_ranges
     upper_bounds = {
@@ -354,19 +353,13 @@ def _tried(
         for place, name in enumerate(entry.input_names)
         if name in ranges and math.isfinite(ranges[name][1])
     }
-    operators = staging.staging(
-        entry.module,
-        exact_aliases=exact_aliases,
-        upper_bounds=upper_bounds,
-        values=values,
-    )
+    operators = staging.staging(entry.module, upper_bounds=upper_bounds, values=values, **modes)
     with operators as known, staging.swapped(codes), listening() as log, tracing.light_traces():
         try:
             program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
-            return _Tried(error, log, (), known.needs_exact_aliases)
-        found = tuple(known.findings)
-        return _Tried(program, log, found, known.needs_exact_aliases, constants.written())
+            return _Tried(error, log, (), known.needs)
+        return _Tried(program, log, tuple(known.findings), known.needs, constants.written())
 
 
 def _deciding(

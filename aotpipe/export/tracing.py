@@ -20,7 +20,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
 from types import FrameType
 from typing import Any, Final
@@ -35,7 +35,9 @@ from torch.fx.proxy import TracerBase
 from torch.utils import _traceback
 
 from aotpipe.canonicalize.rewrite.expressions import LOGGED
+from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import trace
+from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
 
@@ -131,15 +133,21 @@ def _is_talk(frame: FrameType) -> bool:
     return False
 
 
-_REFUSALS: Final[tuple[Any, ...]] = (GuardOnDataDependentSymNode, DataDependentOutputException, MadeText)
+_REFUSALS: Final[tuple[Any, ...]] = (
+    GuardOnDataDependentSymNode,
+    DataDependentOutputException,
+    MadeText,
+    Unwritten,
+    ExportFailed,
+)
 
 
 @contextmanager
 def refusals_are_raised() -> Iterator[None]:
-    """Raise after the body what code of the model caught in it of torch's refusals to decide.
+    """Raise after the body what code of the model caught in it of what stops a trace.
 
-    torch stops a trace by an exception where Python asks a tensor for its value. A model that catches it
-    (`except Exception`) would be traced in its handler, whatever the value is.
+    A trace stops by an exception where Python asks a tensor for its value. A model that catches it (`except
+    Exception`, a `finally` that returns) would be traced in its handler, whatever the value is.
     """
     made: list[BaseException] = []
 
@@ -153,12 +161,23 @@ def refusals_are_raised() -> Iterator[None]:
     with ExitStack() as stack:
         for kind in _REFUSALS:
             stack.enter_context(trace.assigned(kind, __init__=watched(kind.__init__)))
-        yield
-    for error in made:
+        try:
+            yield
+        except Exception:
+            for error in _caught_by_models(made):
+                raise error from None
+            raise
+    for error in _caught_by_models(made):
+        raise error
+
+
+def _caught_by_models(errors: Iterable[BaseException]) -> Iterator[BaseException]:
+    """The errors that code of the model caught."""
+    for error in errors:
         # The outermost frame of the traceback of a caught exception is the frame that caught it.
         caught = error.__traceback__
         if caught is not None and source.is_model_code(caught.tb_frame.f_code.co_filename):
-            raise error
+            yield error
 
 
 def extremes_decide() -> AbstractContextManager[None]:

@@ -178,6 +178,23 @@ def syntax_of(code: CodeType) -> Definition | None:
     return definition(text, code.co_name, code.co_firstlineno)
 
 
+def is_tried(code: CodeType, line: int) -> bool:
+    """Whether a line of a function stands in a `try`, or a `with suppress(...)`."""
+    found = syntax_of(code)
+    return found is not None and any(
+        node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
+        for node in ast.walk(found)
+        if isinstance(node, ast.Try) or (isinstance(node, ast.With) and any(map(is_suppressing, node.items)))
+    )
+
+
+def is_suppressing(item: ast.withitem) -> bool:
+    """Whether this is `suppress(...)` by its name."""
+    return isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func).endswith(
+        "suppress"
+    )
+
+
 def definition(text: str, name: str, line: int) -> Definition | None:
     """The function of this name that begins at a line of a file's text, shared by all who ask."""
     return _parsed(text)[1].get((name, line))

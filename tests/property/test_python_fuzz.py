@@ -18,7 +18,7 @@ from aotpipe.canonicalize.rewrite import staging
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model import spec
-from tests.programs import aliasing, branching, holding, sized
+from tests.programs import aliasing, branching, holding, raising, sized
 from tests.programs.through import forget_traces
 from tests.sweep import sweep
 
@@ -30,6 +30,7 @@ GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
 HOLDING_SEEDS_SLOW = range(500)
 ALIASING_SEEDS_SLOW = range(1000)
+RAISING_SEEDS = [range(2), pytest.param(range(200), marks=pytest.mark.slow)]
 # These read what is not set.
 UNSET_SEEDS = (22, 47, 81, 152)
 UNSET_SEEDS_SLOW = range(1000)
@@ -192,6 +193,13 @@ def test_many_programs_of_sizes_that_depend_on_data_give_the_same(tmp_path: Path
 def test_a_write_through_a_view_is_seen_under_every_name(seeds: range, tmp_path: Path) -> None:
     counts = assert_none_wrong(seeds, tmp_path, aliasing.source)
     assert counts["refused"] <= 1 + 0.1 * counts.total(), counts
+
+
+@pytest.mark.parametrize("seeds", RAISING_SEEDS)
+@pytest.mark.timeout(3600)
+def test_what_a_program_raises_and_catches_gives_the_same(seeds: range, tmp_path: Path) -> None:
+    counts = assert_none_wrong(seeds, tmp_path, raising.source)
+    assert counts["refused"] < 0.05 * counts.total(), counts
 
 
 def unset(seed: int) -> str:

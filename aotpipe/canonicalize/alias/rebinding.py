@@ -112,8 +112,7 @@ def refuse_lost(tensor: torch.Tensor) -> None:
     lost = [other for other in _reached(tensor) if other.repeat is None]
     if lost:
         if all(other.is_unfollowed for other in lost):
-            current = trace.current()
-            current.needs_exact_aliases = not current.exact_aliases
+            trace.current().needs.add("exact_aliases")
         raise refusal(
             "a tensor is written in place that may have a second name, by a branch or a loop on a tensor",
             "assign a new value (`y = y + 1` for `y += 1`), or clone it before",

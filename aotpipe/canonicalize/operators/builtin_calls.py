@@ -330,10 +330,10 @@ def _while_loop(
     return held[0]
 
 
-def _check(cond: Any, message: Any = None) -> None:
+def _check(cond: Any, message: Any = None, *, kind: type[Exception] = RuntimeError) -> None:
     with trace.message():
         said = str(message()) if callable(message) else "torch._check failed"
-    if runtime_asserts.add_assert(predicate(cond), said):
+    if runtime_asserts.require(cond, kind(said), holds=True):
         host_scalars.note_checked(cond)
 
 
@@ -367,7 +367,9 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     # A text cannot follow a traced value.
     **dict.fromkeys((str, repr, format), lambda *_: text()),
     range: lambda *bounds: TensorRange.of(bounds),
-    **dict.fromkeys((torch._check, torch._check_value, torch._check_index), _check),  # noqa: SLF001  # users write it
+    torch._check: _check,  # noqa: SLF001  # users write it
+    torch._check_value: functools.partial(_check, kind=ValueError),  # noqa: SLF001
+    torch._check_index: functools.partial(_check, kind=IndexError),  # noqa: SLF001
     # A hint to torch about a symbol, which a number is not.
     torch._check_is_size: lambda *_, **__: None,  # noqa: SLF001
     operator.truth: _bool,

@@ -125,7 +125,8 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     if optional.is_present:
         return with_(optional.payload)
     if not _takes_none(function, args, kwargs, optional):
-        optional.require_present(f"TypeError: {getattr(function, '__name__', 'a function')} takes no None")
+        name = getattr(function, "__name__", "a function")
+        optional.require_present(TypeError(f"{name} takes no None"))
         return with_(optional.payload)
     return either(optional, lambda: with_(optional.payload), lambda: with_(None))
 

@@ -250,7 +250,7 @@ def _of_key(keys: Sequence[Any], number: torch.Tensor) -> torch.Tensor:
     if not all(isinstance(key, int) for key in keys):
         raise refusal("a dict whose keys are no numbers is asked for one that a tensor decides", _STACK)
     found = torch.tensor(keys) == number
-    runtime_asserts.add_assert(found.any(), "KeyError")
+    runtime_asserts.require(found.any(), KeyError(), holds=True)
     return found.to(torch.int64).argmax()
 
 
@@ -259,7 +259,7 @@ def _in_range(number: torch.Tensor, count: Any) -> torch.Tensor:
     number = number.to(torch.int64)
     position = torch.where(number < 0, number + count, number)
     inside = (position >= 0).logical_and(position < count)
-    runtime_asserts.add_assert(inside, "IndexError: list index out of range")
+    runtime_asserts.require(inside, IndexError("list index out of range"), holds=True)
     return position
 
 
@@ -556,7 +556,7 @@ def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
 def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
     """`max(items)` where the `largest` is asked for, else `min(items)`."""
     found, buffer, there = _numbers(items, "`min` or `max`")
-    runtime_asserts.add_assert(found.count > 0, "ValueError: arg is an empty sequence")
+    runtime_asserts.require(found.count > 0, ValueError("arg is an empty sequence"), holds=True)
     # NaN compares as neither better nor worse, and Python takes another element only where that is better: it
     # never takes a NaN after the first element, and keeps one that is the first.
     there = there.logical_and(buffer == buffer)
@@ -729,7 +729,7 @@ def _rows(items: list[Any]) -> torch.Tensor:
     found = whole(items)
     if len(found.buffers) != 1 or not found.kind.spec.is_leaf():
         raise refusal("a list of several tensors per element is stacked", "append each to a list of its own")
-    runtime_asserts.add_assert(found.count > 0, "RuntimeError: expected a non-empty list of Tensors")
+    runtime_asserts.require(found.count > 0, RuntimeError("expected a non-empty list of Tensors"), holds=True)
     # What is made of them is written in place by itself.
     rows: torch.Tensor = found.buffers[0][: found.count].clone()
     return rows

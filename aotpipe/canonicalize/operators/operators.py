@@ -10,15 +10,13 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # ends a trace
 
-from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import (
     builtin_calls,
     conditional,
@@ -39,7 +37,6 @@ from aotpipe.canonicalize.values import dynamic_list, host_scalars, optional_val
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import is_on, refusal
-from aotpipe.errors import AotpipeError
 
 T = TypeVar("T")
 Function = Callable[..., Any]
@@ -183,7 +180,7 @@ def for_(
                     with trace.assigned(current, may_unroll=True):
                         TensorRange(item, items.stop, items.step).each(body, stopped, variables)
                 except Exception:
-                    if current.needs_exact_aliases:
+                    if current.needs:
                         raise
                 else:
                     return
@@ -225,9 +222,33 @@ def raised(make: Callable[[], Any]) -> Any:
     return runtime_asserts.raised(make) if is_on() else make()
 
 
-def caught(kinds: Callable[[], Any]) -> AbstractContextManager[Any]:
+def try_(body: Callable[[], None], *variables: Any) -> None:
+    """`body()`, which is a whole `try` statement with handlers."""
+    if trace.current().splits_tries:
+        regions.attempt(body, Variables(*variables))
+    else:
+        body()
+
+
+def caught(kinds: Callable[[], Any], may_split: bool) -> AbstractContextManager[Any]:
     """Stands around the body of a `try` that has handlers, which are for these kinds."""
-    return runtime_asserts.catching(kinds) if is_on() else nullcontext()
+    return runtime_asserts.catching(kinds, may_split=may_split) if is_on() else nullcontext()
+
+
+def dropped() -> AbstractContextManager[Any]:
+    """Stands around the body of a `try` whose `finally` jumps: it is for all exceptions."""
+    return caught(lambda: (BaseException,), may_split=False)
+
+
+def suppressed(manager: object) -> tuple[type[BaseException], ...]:
+    """What `with manager` suppresses, where it is `contextlib.suppress`."""
+    kinds: tuple[type[BaseException], ...] = getattr(manager, "_exceptions", ())
+    return kinds if isinstance(manager, suppress) else ()
+
+
+def unsuppressed(manager: Any) -> AbstractContextManager[Any]:
+    """What is left of a manager whose exceptions are `suppressed`."""
+    return nullcontext() if isinstance(manager, suppress) else manager
 
 
 def items(value: Any) -> Any:
@@ -293,7 +314,7 @@ def said(talk: Callable[[], object]) -> None:
 
 
 # What ends a trace, or a run of a part of it.
-STOPS: Final = (AotpipeError, effects.Changed, return_values.Unwritten, GuardOnDataDependentSymNode)
+STOPS: Final = runtime_asserts.STOPS
 
 
 def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:

@@ -179,8 +179,8 @@ def zipped(*values: Any, strict: bool = False) -> Any:
     count = parts[0].count
     for part in parts[1:]:
         if strict:
-            runtime_asserts.add_assert(
-                torch_functions.predicate(count == part.count), "ValueError: zip() arguments differ in length"
+            runtime_asserts.require(
+                count == part.count, ValueError("zip() arguments differ in length"), holds=True
             )
         count = _least(count, part.count)
     tops = [part.most for part in parts if isinstance(part.most, int)]

@@ -1,6 +1,6 @@
-"""Turns syntax that cannot be staged into simpler statements: `match`, `(name := value)` and `yield`.
+"""Turns syntax that cannot be staged into simpler statements: `match`, walruses, `yield`, `suppress`.
 
-`Matches` makes `if` and `elif` of a `match` over plain values.
+`Matches` makes `if` and `elif` of a `match` over plain values; `Suppressions` a `try` of `suppress(...)`.
 
 `Walrus` writes out what is computed at times only (`a and (n := b)`), or in every iteration of a loop. That
 becomes a function of its own when it is staged, and a walrus in it would assign a variable of that function:
@@ -45,8 +45,10 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
 )
 from aotpipe.canonicalize.rewrite.dataflow import assigned
 from aotpipe.canonicalize.values.trace import GENERATED
+from aotpipe.model import source
 
 _SUBJECT: Final = "__aotpipe_subject"
+_SUPPRESS: Final = "__aotpipe_suppress"
 _VALUE: Final = "__aotpipe_value"
 _TAKE: Final = f"{GENERATED}_take"  # a helper is taken to change nothing
 _PLAIN: Final = f"{HELPER}_plain"
@@ -90,6 +92,31 @@ class Matches(Own):
             branch = ast.If(whole, [*within, *case.body], rest)
             rest = [*before, ast.copy_location(branch, case.pattern)]
         return [ast.copy_location(assign(subject, node.subject), node), *rest]
+
+
+class Suppressions(Own):
+    """Rewrites `with suppress(...)` as a `try`, whose handler can be seen."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def rewrite(self, function: ast.FunctionDef) -> None:
+        """Change a function's body."""
+        function.body = self.generic_visit(ast.Module(function.body, [])).body  # type: ignore[attr-defined]
+
+    def visit_With(self, node: ast.With) -> ast.stmt | list[ast.stmt]:
+        self.generic_visit(node)
+        *outer, item = node.items
+        if item.optional_vars is not None or not source.is_suppressing(item):
+            return node
+        self._count += 1
+        name = f"{_SUPPRESS}_{self._count}"
+        handler = ast.ExceptHandler(calling("suppressed", load(name)), None, [ast.Pass()])
+        within = ast.With([ast.withitem(calling("unsuppressed", load(name)))], node.body)
+        tried = ast.Try([ast.copy_location(within, node)], [handler], [], [])
+        made: list[ast.stmt] = [assign(name, item.context_expr), tried]
+        made = [ast.copy_location(each, node) for each in made]
+        return [ast.copy_location(ast.With(outer, made), node)] if outer else made
 
 
 def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:

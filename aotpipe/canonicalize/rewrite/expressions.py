@@ -232,13 +232,21 @@ def owner(node: ast.expr) -> ast.expr:
     return ast.copy_location(calling("part", node.value, index(node.slice)), node)
 
 
-def catching(node: ast.Try) -> None:
-    """Say in the body of a `try` what its handlers are for; what stops the trace is for none of them."""
+def catching(node: ast.Try, *, may_split: bool) -> None:
+    """Say in the body of a `try` what its handlers are for; what stops the trace is for none of them.
+
+    Args:
+        node: The `try`; where it has no handlers, its `finally` jumps, which drops all exceptions.
+        may_split: Whether the whole may be run more than once.
+    """
+    if not node.handlers:
+        node.body = [ast.With([ast.withitem(calling("dropped"))], node.body)]
+        return
     kinds: list[ast.expr] = []
     for handler in node.handlers:
         kind = copy.deepcopy(handler.type) or load("BaseException")
         kinds += [ast.Starred(kind, ast.Load())] if isinstance(kind, ast.Tuple) else [kind]
-    around = ast.withitem(calling("caught", later(ast.Tuple(kinds, ast.Load()))))
+    around = ast.withitem(calling("caught", later(ast.Tuple(kinds, ast.Load())), ast.Constant(may_split)))
     node.body = [ast.With([around], node.body)]
     node.handlers.insert(0, ast.ExceptHandler(operator("STOPS"), None, [ast.Raise()]))
 

@@ -43,9 +43,9 @@ from aotpipe.model.garbage_collector import function_of, functions_of
 Hook = Callable[..., Any]
 
 
-def _add_assert(truth: torch.Tensor, said: str) -> bool:
-    """Put an assert into the graph; whether the flag is true from then on, in what is recorded too."""
-    return runtime_asserts.add_assert(truth, said) and not dry_run.is_unrecorded()
+def _require(truth: torch.Tensor, error: Exception) -> bool:
+    """Let eager raise where a flag is false; whether it is true from then on, in what is recorded too."""
+    return runtime_asserts.require(truth, error, holds=True) and not dry_run.is_unrecorded()
 
 
 _OPERATORS: Final = Operators(
@@ -54,7 +54,9 @@ _OPERATORS: Final = Operators(
     call_with_optional=conditional.called,
     call_with_list=dynamic_list_methods.called,
     require_defined=number_errors.require_defined,
-    add_assert=_add_assert,
+    require_index=number_errors.require_index,
+    require=_require,
+    add_assert=runtime_asserts.add_assert,
     mapped=unbacked_items.mapped,
     items_of=unbacked_items.of,
     on_call=conditional.on_call,
@@ -66,6 +68,7 @@ def staging(
     module: torch.nn.Module,
     *,
     exact_aliases: bool = False,
+    splits_tries: bool = False,
     upper_bounds: Mapping[int, int] = MappingProxyType({}),
     values: Mapping[str, torch.Tensor] = MappingProxyType({}),
 ) -> Iterator[Trace]:
@@ -74,12 +77,13 @@ def staging(
     Args:
         module: What is traced.
         exact_aliases: Whether the graph follows which names of tensors are names of one.
+        splits_tries: Whether a `try` is run for each way that a tensor may take through it.
         upper_bounds: The highest values of integers among the leaves of a call, by place.
         values: What parameters and buffers hold in every call, by name.
     """
     with (
         trace.held(capacity.assert_in_trace, _assert_capacity),
-        trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases)) as found,
+        trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases, splits_tries=splits_tries)) as found,
         hooks_joined(module),
         effects.watching(module),
         host_scalars.unhashable(),

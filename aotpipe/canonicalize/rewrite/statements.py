@@ -42,7 +42,14 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
 )
 from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference
 from aotpipe.canonicalize.rewrite.definite_assignment import assert_set
-from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns, is_generator, split_generator
+from aotpipe.canonicalize.rewrite.desugaring import (
+    Matches,
+    Suppressions,
+    Walrus,
+    assigns,
+    is_generator,
+    split_generator,
+)
 from aotpipe.canonicalize.rewrite.expressions import (
     catching,
     each_expression,
@@ -76,6 +83,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     declarations = _Declarations(function)
     function.body = [declarations.visit(node) for node in function.body]
     Matches().rewrite(function)
+    Suppressions().rewrite(function)
     walruses = Walrus()
     function.body = walruses.lower(function.body)
     assert_set(function, declarations.outer)
@@ -195,8 +203,8 @@ class _Writer(ast.NodeVisitor):
             node.value = calling("unpacked", node.value, ast.Constant(len(names) if is_exact else None))
         for block in blocks(node):
             block[:] = self.block(block)
-        if isinstance(node, ast.Try) and node.handlers:
-            catching(node)
+        if isinstance(node, ast.Try) and (node.handlers or _drops_exceptions(node)):
+            catching(node, may_split=not self._is_left(node))
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
@@ -236,6 +244,12 @@ class _Writer(ast.NodeVisitor):
         bodies = {"then": self.block(node.body), "other": self.block(node.orelse)}
         return self._emit(node, names, bodies, "if_", before=[test(node.test)])
 
+    def visit_Try(self, node: ast.Try) -> list[ast.stmt]:
+        if not node.handlers or self._is_left(node):
+            return [self.generic_visit(node)]
+        names = self._region([node])
+        return self._emit(node, names, {"body": [self.generic_visit(node)]}, "try_")
+
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self._count += 1
         before, after, stop = without_jumps(node, self._count)
@@ -271,12 +285,12 @@ class _Writer(ast.NodeVisitor):
         return [*before, *written, *self.block(after)]
 
     @staticmethod
-    def _is_left(node: ast.If | ast.While | ast.For) -> bool:
+    def _is_left(node: ast.If | ast.While | ast.For | ast.Try) -> bool:
         """Whether a statement stays Python's own: jumps that were not lowered would lose their target."""
-        inside = [*node.body, *node.orelse]
+        inside = [each for block in blocks(node) for each in block]
         if contains(inside, ast.Return, ast.Delete, ast.Import, ast.ImportFrom):
             return True
-        return jumps(inside) if isinstance(node, ast.If) else jumps_at_last(node.body)
+        return jumps(inside) if isinstance(node, ast.If | ast.Try) else jumps_at_last(node.body)
 
     def _left(self, node: ast.If | ast.While | ast.For) -> list[ast.stmt]:
         if isinstance(node, ast.For):
@@ -354,6 +368,11 @@ class _Writer(ast.NodeVisitor):
     ) -> ast.FunctionDef:
         whole = [*declared(names, self._globals), *(body or [ast.Pass()])]
         return ast.FunctionDef(name, parameters(*([parameter] if parameter else [])), whole, [])
+
+
+def _drops_exceptions(node: ast.Try) -> bool:
+    """Whether a `finally` jumps, which is a handler for everything."""
+    return contains(node.finalbody, ast.Return) or jumps(node.finalbody)
 
 
 def _read(path: str) -> ast.expr:

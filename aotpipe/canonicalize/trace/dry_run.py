@@ -69,9 +69,13 @@ def summarize(
     start: Values,
     test: Callable[[], object] | None = None,
     own: Sequence[torch.Tensor] = (),
+    summary: EffectSummary | None = None,
 ) -> EffectSummary:
-    """Run a region with nothing put into the graph; tensors of its `own` are not from outside."""
-    summary = EffectSummary()
+    """Run a region with nothing put into the graph; tensors of its `own` are not from outside.
+
+    `summary` is what is filled: where the region raises, it tells what came before that.
+    """
+    summary = EffectSummary() if summary is None else summary
     # What stands for what a loop carries may be a part of its own tensors, with a size that is its own too.
     stored = {tensor_storage.storage_of(tensor) for tensor in own}
     own = [*own, *(each for each in _tensors_in(start) if tensor_storage.storage_of(each) in stored)]

@@ -70,7 +70,7 @@ def solve(loop: Loop) -> Fixpoint:
         try:
             return _solve(loop)
         except ExportFailed:
-            if trace.current().needs_exact_aliases:
+            if trace.current().needs:
                 raise
             # What another run needed may be more than this one does.
             loop.site.fixpoint_note = None

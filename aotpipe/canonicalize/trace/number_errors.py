@@ -62,6 +62,16 @@ def require_whole(number: torch.Tensor) -> None:
         runtime_asserts.require(torch.isinf(number), error, holds=False)
 
 
+def require_index(index: torch.Tensor, size: Any) -> None:
+    """Assert that an integer is an index into so many elements, if a `try` has a handler for one that is not.
+
+    Elsewhere, each index of a program is asserted where it is lowered.
+    """
+    error = IndexError(f"index is out of bounds for a dimension of size {size}")
+    if runtime_asserts.is_caught(error):
+        runtime_asserts.require((index >= -size).logical_and(index < size), error, holds=True)
+
+
 def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     """Assert that an operator has a value for two numbers, if both are Python's.
 

@@ -68,6 +68,11 @@ def entered(site: Site, path: Hashable = None) -> AbstractContextManager[object]
     return trace.pushed(trace.part(_Runs).stack, _Run(site.inner[path]))
 
 
+def depth() -> int:
+    """How many regions are around what runs."""
+    return len(trace.part(_Runs).stack)
+
+
 def current() -> Site:
     """The site of the statement that calls; a new one outside of a trace."""
     run = trace.part(_Runs).stack[-1]

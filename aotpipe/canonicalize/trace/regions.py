@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -37,13 +38,29 @@ from aotpipe.canonicalize.values.trace import refusal
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
+_NO_WAYS: Final[runtime_asserts.Ways] = MappingProxyType({})
+_MOST_WAYS: Final = 8
 
 
-def branch(test: Any, then: Callable[[], None], other: Callable[[], None], variables: Variables) -> None:
+def branch(
+    test: Any,
+    then: Callable[[], None],
+    other: Callable[[], None],
+    variables: Variables,
+    *,
+    of_try: bool = False,
+) -> None:
     """`if test: then() else: other()` as one op; sets the variables to what comes of it."""
-    _with_changed_containers(
-        variables, lambda each: each.get(), lambda found, site: _branch(test, then, other, found, site)
-    )
+    places = runtime_asserts.places(of_try=of_try)
+    if (decided := runtime_asserts.decision(places)) is not None:
+        with assuming(test, holds=decided):
+            (then if decided else other)()
+        return
+
+    def put(found: Variables, site: region_sites.Site) -> None:
+        _branch(test, then, other, found, site, places)
+
+    _with_changed_containers(variables, lambda each: each.get(), put)
 
 
 def _branch(
@@ -52,6 +69,7 @@ def _branch(
     other: Callable[[], None],
     variables: Variables,
     site: region_sites.Site,
+    places: dict[runtime_asserts.Decisions, runtime_asserts.Place],
 ) -> None:
     start = variables.get()
     border = tensor_storage.Border()
@@ -62,9 +80,8 @@ def _branch(
             with path, runtime_asserts.collected() as asserts, assuming(test, holds=not wanted):
                 summaries.append(dry_run.summarize(body, variables, start))
             summaries[-1].asserts += [said for _, said in asserts]
-        except Exception as error:
-            if not runtime_asserts.is_raised(error):
-                raise
+        except (runtime_asserts.Split, Exception) as error:  # noqa: BLE001  # raised again below
+            _raise_unless_asserted(error, places, test)
             decisions.statement("raises", (then, other), wanted=wanted)
             # What goes on is the other path, or what is around this branch raises too.
             runtime_asserts.require(test, error, holds=wanted)
@@ -126,6 +143,87 @@ def _branch(
     _note_upper_bounds(variables, paths)
 
 
+def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asserts.Ways = _NO_WAYS) -> None:
+    """`body()`, a `try` statement: a branch, where a tensor decides whether it comes to a handler.
+
+    It is run once for each way through it; `taken` says which way this run takes. What decides is computed by
+    a run up to there, of which nothing else is left.
+    """
+    start = variables.get()
+    summary = dry_run.EffectSummary()
+    # What else it raises, the run that counts raises again.
+    with runtime_asserts.rehearsing(taken) as decisions, suppress(runtime_asserts.Split, Exception):
+        dry_run.summarize(body, variables, start, summary=summary)
+    if (found := decisions.split) is None:
+        with runtime_asserts.deciding(taken) as decisions:
+            try:
+                body()
+            except runtime_asserts.Split as split:
+                if split.decisions is not decisions:
+                    raise
+        if decisions.split:
+            raise refusal(
+                "a `try` takes another way each time it is traced",
+                "decide with `if` and `else` in place of `try` and `except`",
+                "paths-differ",
+            )
+        return
+    if found.place is None:
+        raise refusal(
+            "what the test of a loop on a tensor raises is caught outside of the loop",
+            "let the `try` stand inside of the loop, or leave the loop with `break`",
+            "paths-differ",
+        )
+    if len(taken) >= _MOST_WAYS:
+        raise refusal(
+            f"tensors decide at more than {_MOST_WAYS} places whether the body of one `try` raises",
+            "let each `try` hold what it is for, or decide with `if` and `else`",
+            "paths-differ",
+        )
+    place = found.place
+    test = found.test
+    if not dry_run.is_unrecorded():
+        test = _decides(body, variables, start, taken, summary)
+
+    def way(truth: bool) -> Callable[[], None]:
+        return lambda: attempt(body, variables, {**taken, place: truth})
+
+    branch(test, way(True), way(False), variables, of_try=True)
+
+
+def _decides(
+    body: Callable[[], None],
+    variables: Variables,
+    start: Values,
+    taken: runtime_asserts.Ways,
+    summary: dry_run.EffectSummary,
+) -> torch.Tensor:
+    """What decides on the way that a run of a `try` takes next, which is put into the graph alone."""
+    shared = views.shared_memory(summary.outer, summary.written)
+    copied = dry_run.replaced(shared.written, shared.written, shared)
+    rehearsing = runtime_asserts.rehearsing(taken)
+    with rehearsing as decisions, copied, suppress(runtime_asserts.Split, Exception):
+        dry_run.run_region(body, variables, start)
+    assert decisions.split is not None, "a run of a `try` goes another way the second time"
+    test: torch.Tensor = decisions.split.test
+    return test
+
+
+def _raise_unless_asserted(
+    error: BaseException, places: dict[runtime_asserts.Decisions, runtime_asserts.Place], test: Any
+) -> None:
+    """Raise what a path of a branch raised, or a split of a `try` around it; not what eager raises, too."""
+    if isinstance(error, runtime_asserts.Split):
+        if error.place is not None or error.decisions not in places:
+            raise error
+        raise runtime_asserts.Split(error.decisions, places[error.decisions], test) from None
+    if not runtime_asserts.is_raised(error):
+        runtime_asserts.refuse_unexplained(error)
+        raise error
+    if runtime_asserts.is_caught(error):
+        runtime_asserts.split(error, places, test)
+
+
 def _note_upper_bounds(variables: Variables, paths: Sequence[Values]) -> None:
     """A number is at most what it is at most on either path."""
     for value, given in zip(variables.get(), zip(*paths, strict=True), strict=True):
@@ -141,9 +239,61 @@ def loop(
 
     `most` is how many iterations there are at most, where that is known.
     """
-    _with_changed_containers(
-        variables, Variables.live, lambda found, site: _loop(test, body, found, most, site)
-    )
+    try:
+        _with_changed_containers(
+            variables, Variables.live, lambda found, site: _loop(test, body, found, most, site)
+        )
+    except runtime_asserts.Split as split:
+        if split.place is not None:
+            raise
+        split.decisions.split = None
+        _raising_loop(test, body, variables, most, runtime_asserts.kinds_of(split))
+
+
+def _raising_loop(
+    test: Callable[[], object],
+    body: Callable[[], None],
+    variables: Variables,
+    most: Any,
+    kinds: Callable[[], Any],
+) -> None:
+    """A loop whose iterations may raise what a `try` around the loop has a handler for.
+
+    Each iteration is a `try` of its own, which notes the exception and ends the loop; it is raised after it.
+    """
+    errors: dict[type[Exception], Exception] = {}
+    ended: list[Any] = [0]  # the number of the exception that ended the loop
+
+    def caught() -> None:
+        try:
+            with runtime_asserts.catching(kinds, may_split=True):
+                body()
+        except runtime_asserts.STOPS:
+            raise
+        except kinds() as error:
+            errors[type(error)] = error
+            ended[0] = 1 + list(errors).index(type(error))
+
+    def going() -> object:
+        found: list[object] = [False]
+
+        def ask() -> None:
+            found[0] = torch_functions.truth_of(test())
+
+        if torch_functions.is_staged(ended[0]):
+            asked = Variables.of_list(found, "the test")
+            branch(ended[0] == 0, ask, lambda: None, asked)
+        elif not ended[0]:
+            ask()
+        return found[0]
+
+    held = variables.with_item(ended, "the exception")
+    loop(going, lambda: attempt(caught, held), held, most=most)
+    for number, error in enumerate(errors.values(), 1):
+        if torch_functions.is_staged(ended[0]):
+            runtime_asserts.require(ended[0] == number, error, holds=False)
+        elif ended[0] == number:
+            raise error
 
 
 def _loop(
@@ -160,7 +310,10 @@ def _loop(
         abstracts, names, summary = fixpoint.solve(loop)
     except Exception as error:
         if not runtime_asserts.is_raised(error):
+            runtime_asserts.refuse_unexplained(error)
             raise
+        if runtime_asserts.is_caught(error):
+            runtime_asserts.split(error, {}, None)
         # Each iteration raises: there is none.
         runtime_asserts.require(test(), error, holds=False)
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from traceback import walk_stack
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
@@ -58,13 +59,27 @@ def check_placed(container: object, value: Any) -> None:
                 raise refused(frame)
 
 
-def refused(frame: FrameType) -> Unwritten:
+def check_tried() -> None:
+    """Check that no code that is not rewritten may have a handler for what is raised now.
+
+    Raises:
+        Unwritten: The body of a `try` of such code is running.
+    """
+    called = [frame.f_code.co_qualname for frame, _ in walk_stack(None)]
+    # After the model's call, what is around is whoever builds it.
+    for frame in _unwritten(sys._getframe(1), around=True) if CALL in called else ():  # noqa: SLF001
+        if source.is_tried(frame.f_code, frame.f_lineno):
+            said = "a tensor decides whether code that cannot be rewritten comes to its `except`"
+            raise refused(frame, said, "decide with `if` and `else` in place of `try` and `except`")
+
+
+def refused(
+    frame: FrameType,
+    said: str = "code that cannot be rewritten gets what may be None, or a list that grows",
+    hint: str = "return a tensor on every path, and whether it counts beside it",
+) -> Unwritten:
     """What is raised where the code of a frame has to be rewritten."""
-    said = refusal(
-        "code that cannot be rewritten gets what may be None, or a list that grows",
-        "return a tensor on every path, and whether it counts beside it",
-    )
-    return Unwritten(frame.f_code, said)
+    return Unwritten(frame.f_code, refusal(said, hint))
 
 
 def _is_known_here_only(value: Any) -> bool:

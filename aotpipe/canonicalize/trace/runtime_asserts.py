@@ -1,6 +1,8 @@
 """Where a graph would have to raise: an assert of the program says what eager raises.
 
-`raised(error)` marks the exceptions of the user's own `raise`; `require` puts an assert into the graph.
+`raised(error)` marks the exceptions of the user's own `raise`; `require` puts an assert into the graph. Where
+a `try` of the model has a handler for the exception, the two ways on are two paths instead: `Split` tells
+`regions.attempt`, which runs that `try` once for each.
 
 `rows[1]` of as many rows as a mask has demands two of them. torch notes such demands for the whole program,
 and what follows from them; where they stand in a branch, another path may have fewer rows.
@@ -10,26 +12,90 @@ taken. `isolated_paths()` takes them back in each path that torch itself traces 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import torch
 from torch._guards import detect_fake_mode  # the mode that torch traces under; no public way to it
 from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.utils import _maybe_run_with_interpreter  # keeps the user's lines
 from torch._higher_order_ops.while_loop import WhileLoopOp
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._sympy.interp import sympy_interp  # no public way to compute a condition of symbols
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.symbol import SymT, symbol_is_type  # no public way to tell the kinds of symbols
 
-from aotpipe.canonicalize.trace import torch_functions
+from aotpipe.canonicalize.alias import effects
+from aotpipe.canonicalize.trace import region_sites, return_values, torch_functions
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.trace import message, refusal
+from aotpipe.errors import AotpipeError
+from aotpipe.model import source
 
 Assert = tuple[torch.Tensor, str]
 """What must hold, and what is said where it does not."""
+
+
+Place = tuple[bool, int]
+"""Where a tensor decides in a run of a `try`: whether on a `try` inside of it, and how many came before."""
+Ways = Mapping[Place, bool]
+"""The truth of the test at each place where a run of a `try` is to take a certain way."""
+
+
+@dataclass(slots=True, eq=False)
+class Decisions:
+    """Which way one run of a `try` takes where a tensor decides.
+
+    Attributes:
+        taken: Where that is certain.
+        counts: How many places this run has come to, of either kind.
+        split: What it came to first that is not certain; a `finally` that returns swallows what is raised.
+    """
+
+    taken: Ways
+    counts: Counter[bool] = field(default_factory=Counter)
+    split: Split | None = None
+
+
+class Split(BaseException):
+    """A tensor decides whether the body of a `try` raises what that has a handler for.
+
+    No handler of the model's is for this.
+
+    Attributes:
+        test: What decides; None where it is known inside of a branch or a loop only.
+    """
+
+    def __init__(self, decisions: Decisions, place: Place | None = None, test: Any = None) -> None:
+        super().__init__()
+        self.decisions = decisions
+        self.place = place
+        self.test = test
+        if decisions.split is None or decisions.split.place is None:
+            decisions.split = self
+
+
+STOPS: Final = (AotpipeError, effects.Changed, return_values.Unwritten, Split, GuardOnDataDependentSymNode)
+"""What stops a trace, or one run of a region: no handler of the model's is for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Catch:
+    """The body of a `try` that runs now.
+
+    Attributes:
+        kinds: Gives what it has handlers for.
+        level: How many regions it is in.
+        decisions: Of this run of it; None where it stays Python's own.
+    """
+
+    kinds: Callable[[], Any]
+    level: int
+    decisions: Decisions | None
 
 
 @dataclass(slots=True)
@@ -38,12 +104,14 @@ class _Asserts:
 
     Attributes:
         raised: The user's own exceptions by identity, kept alive, so that no other one takes it.
-        caught: What the bodies of `try` that run now have handlers for.
+        decisions: Of the `try` that begins to run, the innermost last.
+        caught: The bodies of `try` that run now.
         collected: The asserts of each region that runs now; None of one that puts them into its graph.
     """
 
     raised: dict[int, object] = field(default_factory=dict)
-    caught: list[Callable[[], Any]] = field(default_factory=list)
+    decisions: list[Decisions] = field(default_factory=list)
+    caught: list[_Catch] = field(default_factory=list)
     collected: list[list[Assert] | None] = field(default_factory=list)
 
 
@@ -57,25 +125,131 @@ def raised(make: Callable[[], Any]) -> Any:
     return error
 
 
+_OF_PYTHON: Final = (ZeroDivisionError, KeyError, IndexError)
+"""What an operator of Python raises for values that it knows, and for nothing that a trace does to them."""
+
+
 def is_raised(error: BaseException) -> bool:
-    """Whether the user's own `raise` raised this."""
-    return id(error) in trace.part(_Asserts).raised
+    """Whether eager raises this too: the user's own `raise` did, or an operator of Python's in their code."""
+    if id(error) in trace.part(_Asserts).raised:
+        return True
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return type(error) in _OF_PYTHON and source.is_model_code(frames[-1].f_code.co_filename)
 
 
-def catching(kinds: Callable[[], Any]) -> AbstractContextManager[Any]:
-    """Run the body of a `try` that has handlers for these exceptions; `kinds` gives a tuple."""
-    return trace.pushed(trace.part(_Asserts).caught, kinds)
-
-
-def require(test: Any, error: BaseException, *, holds: bool) -> None:
-    """Assert that a test that decides between going on and raising `error` has a certain truth.
+def refuse_unexplained(error: BaseException) -> None:
+    """Refuse a handler for what a trace alone may have raised.
 
     Raises:
-        ExportFailed: Eager would go on in a handler.
+        ExportFailed: There is one; else nothing is raised.
     """
-    refuse_caught(error)
+    if not isinstance(error, STOPS) and is_caught(error):
+        kind = type(error).__name__
+        raise refusal(
+            f"{kind} is raised on one path of a branch or a loop on a tensor, and caught: {error}",
+            "decide with `if` and `else` in place of `try` and `except`",
+            "paths-differ",
+        ) from error
+
+
+def catching(kinds: Callable[[], Any], *, may_split: bool) -> AbstractContextManager[Any]:
+    """Run the body of a `try` that has handlers for these exceptions; `kinds` gives a tuple."""
+    asserts = trace.part(_Asserts)
+    decisions = asserts.decisions[-1] if may_split and asserts.decisions else None
+    return trace.pushed(asserts.caught, _Catch(kinds, region_sites.depth(), decisions))
+
+
+def deciding(taken: Ways) -> AbstractContextManager[Decisions]:
+    """Run a `try` that takes these ways."""
+    return trace.pushed(trace.part(_Asserts).decisions, Decisions(taken))
+
+
+@contextmanager
+def rehearsing(taken: Ways) -> Iterator[Decisions]:
+    """Run a `try` of which nothing is left: those around it have come to nothing, and nothing is asserted."""
+    around = [(each, each.counts.copy(), each.split) for each in trace.part(_Asserts).decisions]
+    with deciding(taken) as decisions, collected():
+        try:
+            yield decisions
+        finally:
+            for each, counts, split in around:
+                each.counts, each.split = counts, split
+
+
+def require(test: Any, error: BaseException, *, holds: bool) -> bool:
+    """Assert that a test that decides between going on and raising `error` has a certain truth.
+
+    Tells whether that holds for all that comes after it.
+
+    Raises:
+        Split: Eager would go on in a handler, and what this run does is not decided yet.
+        ExportFailed: Eager would go on in a handler of what cannot be run for each way.
+    """
     truth = torch_functions.predicate(test)
-    add_assert(truth if holds else truth.logical_not(), f"{type(error).__name__}: {error}".rstrip(": "))
+    if is_caught(error):
+        found = places()
+        decided = decision(found)
+        if decided is None:
+            split(error, found, truth)
+        elif decided is not holds:
+            raise raised(lambda: error)
+        return False
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    return add_assert(truth if holds else truth.logical_not(), said)
+
+
+def is_caught(error: BaseException) -> bool:
+    """Whether a `try` of the model, around what is traced now, has a handler for an exception."""
+    return_values.check_tried()
+    return _catch_of(error) is not None
+
+
+def _catch_of(error: BaseException) -> _Catch | None:
+    return next(
+        (each for each in reversed(trace.part(_Asserts).caught) if isinstance(error, each.kinds())), None
+    )
+
+
+def kinds_of(split: Split) -> Callable[[], Any]:
+    """What the `try` has handlers for that is to be run for both truths of a test."""
+    return next(each.kinds for each in trace.part(_Asserts).caught if each.decisions is split.decisions)
+
+
+def places(*, of_try: bool = False) -> dict[Decisions, Place]:
+    """Count a place where a tensor decides, in each `try` whose body runs outside of the regions in it.
+
+    `of_try`: the decision is one on a `try` inside of these, which has been run up to where it is for. It has
+    a number of its own, as those before that keep theirs.
+    """
+    found: dict[Decisions, Place] = {}
+    level = region_sites.depth()
+    for each in trace.part(_Asserts).caught:
+        if each.decisions is not None and each.level == level:
+            found[each.decisions] = (of_try, each.decisions.counts[of_try])
+            each.decisions.counts[of_try] += 1
+    return found
+
+
+def decision(places: dict[Decisions, Place]) -> bool | None:
+    """The truth that a test has in this run of a `try`; None where no run has decided on it."""
+    taken = (each.taken[place] for each, place in places.items() if place in each.taken)
+    return next(taken, None)
+
+
+def split(error: BaseException, places: dict[Decisions, Place], test: Any) -> NoReturn:
+    """Let the `try` that has a handler for an exception be run for both truths of a test.
+
+    Raises:
+        Split: It can be.
+        ExportFailed: It cannot; or the trace has to be made anew for that.
+    """
+    catch = _catch_of(error)
+    assert catch is not None, "asked for an exception that is caught"
+    if catch.decisions is not None:
+        raise Split(catch.decisions, places.get(catch.decisions), test)
+    trace.current().needs.add("splits_tries")
+    refuse_caught(error)
+    raise AssertionError("a caught exception is refused")
 
 
 def refuse_caught(error: BaseException) -> None:
@@ -84,7 +258,7 @@ def refuse_caught(error: BaseException) -> None:
     Raises:
         ExportFailed: There is one around what is traced now.
     """
-    if any(isinstance(error, kinds()) for kinds in trace.part(_Asserts).caught):
+    if is_caught(error):
         raise refusal(
             f"{type(error).__name__} is raised where a tensor decides, and caught",
             "decide with `if` and `else` in place of `try` and `except`",

@@ -154,7 +154,7 @@ def _frequencies(size: Any, d: float = 1.0, *, real: bool, **options: Any) -> to
 def _one_hot(classes: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     size = _size(num_classes)
     inside = (classes >= 0).logical_and(classes < size).all()
-    trace.operators().add_assert(inside, "RuntimeError: Class values must be smaller than num_classes.")
+    trace.operators().require(inside, RuntimeError("Class values must be smaller than num_classes."))
     return (classes[..., None] == torch.arange(size, device=classes.device)).to(torch.int64)
 
 

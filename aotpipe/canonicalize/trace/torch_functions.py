@@ -347,6 +347,8 @@ def _split(tensor: torch.Tensor, index: Any) -> tuple[list[Any], Chosen]:
     for part in parts:
         if isinstance(part, _Window) or _is_integer(part):
             chosen[dim] = part
+        if _is_integer(part):
+            trace.operators().require_index(part, tensor.shape[dim])
         dim += _taken_dims(part)
     return [slice(None) if isinstance(part, _Window) else part for part in parts], chosen
 

@@ -75,6 +75,15 @@ class Variables:
         """The elements of a list."""
         return cls(lambda: tuple(cell), lambda values: cell.__setitem__(slice(None), values), names, watched)
 
+    def with_item(self, cell: list[Any], name: str) -> Variables:
+        """These, and the one element of a list."""
+
+        def set_(values: tuple[Any, ...]) -> None:
+            self.set(values[:-1])
+            cell[0] = values[-1]
+
+        return Variables(lambda: (*self.get(), cell[0]), set_, (*self.names, name), self.watched, self.dead)
+
     def live(self) -> tuple[Any, ...]:
         """Read those that something reads; the others have no value."""
         return tuple(UNDEFINED if at in self.dead else value for at, value in enumerate(self.get()))

@@ -259,7 +259,7 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
     if isinstance(count, int):
         count = host_scalars.as_host_scalar(torch.full((), count, dtype=torch.int64))
     if isinstance(kind.capacity, Assumed):
-        trace.operators().add_assert(count <= capacity, f"RuntimeError: {kind.capacity.said}")
+        trace.operators().add_assert(count <= capacity, kind.capacity.said)
     return DynamicList(kind, buffers, count)
 
 

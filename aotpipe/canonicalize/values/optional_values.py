@@ -55,14 +55,14 @@ class OptionalValue:
         if known:
             present[id(self)] = self
 
-    def require_present(self, said: str) -> None:
-        """Eager raises where it is not there."""
+    def require_present(self, error: Exception) -> None:
+        """Eager raises an error where it is not there."""
         if not self.is_present:
-            self.is_present = trace.operators().add_assert(self.present, said)
+            self.is_present = trace.operators().require(self.present, error)
 
-    def needed(self, said: str = "") -> Any:
+    def needed(self) -> Any:
         """The value, for what takes no None."""
-        self.require_present(said or f"TypeError: {self.name} is None")
+        self.require_present(TypeError(f"{self.name} is None"))
         return self.payload
 
     @classmethod
@@ -73,7 +73,7 @@ class OptionalValue:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.payload, name)
         if not name.startswith("__"):
-            self.require_present(f"AttributeError: None has no {name}")
+            self.require_present(AttributeError(f"None has no {name}"))
         return found
 
     def __getitem__(self, index: Any) -> Any:
@@ -182,7 +182,7 @@ class Partial(dict[Any, Any]):
     def __getitem__(self, key: Any) -> Any:
         value = dict.__getitem__(self, key)
         if key in self.unsure and isinstance(value, OptionalValue):
-            value.require_present(f"KeyError: {key!r}")
+            value.require_present(KeyError(key))
             return value.payload
         return value
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import FrameType, FunctionType
 from typing import Any, Final, TypeVar
 
+import torch
+
 from aotpipe.core.stages import Finding, Severity
 from aotpipe.errors import ExportFailed
 from aotpipe.model import source
@@ -39,7 +41,9 @@ class Operators:
         call_with_optional: A torch function of which an argument is an optional value.
         call_with_list: A torch function of a dynamic list.
         require_defined: Asserts that Python's operator has a value for its operands.
-        add_assert: Asserts that a flag is true; tells whether it is from then on.
+        require_index: Lets a `try` around see that an index may be outside of so many elements.
+        require: Asserts that a flag is true, else eager raises an error; tells whether it is from then on.
+        add_assert: Asserts that a flag is true; what it says is no exception of eager's.
         mapped: The list of what a function gives for each item of a list whose length only a run knows.
         items_of: The items of a value of which only a run knows how many there are, else None.
         on_call: What `sys.setprofile` takes, where there are values that only rewritten code knows.
@@ -50,7 +54,9 @@ class Operators:
     call_with_optional: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
     call_with_list: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
     require_defined: Callable[[Callable[..., Any], Sequence[Any]], None]
-    add_assert: Callable[[Any, str], bool]
+    require_index: Callable[[torch.Tensor, Any], None]
+    require: Callable[[Any, Exception], bool]
+    add_assert: Callable[[torch.Tensor, str], bool]
     mapped: Callable[[Callable[[Any], Any], Any], list[Any]]
     items_of: Callable[[Any], Any]
     on_call: Callable[[FrameType, str, Any], object]
@@ -63,7 +69,8 @@ class Trace:
     Attributes:
         operators: What values call by themselves; None where no model is traced.
         exact_aliases: Whether traced numbers tell the storages that only a run knows.
-        needs_exact_aliases: Whether something was refused for lack of these.
+        splits_tries: Whether a `try` is run for each way that a tensor may take through it.
+        needs: Which of these two something was refused for lack of.
         may_unroll: Whether a loop that is traced now is unrolled where its trace is refused.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
@@ -73,7 +80,8 @@ class Trace:
 
     operators: Operators | None = None
     exact_aliases: bool = False
-    needs_exact_aliases: bool = False
+    splits_tries: bool = False
+    needs: set[str] = field(default_factory=set)
     may_unroll: bool = False
     modes: int = 0
     findings: dict[Finding, None] = field(default_factory=dict)

@@ -52,13 +52,13 @@ def test_a_write_asks_for_numbers_that_are_not_followed():
         named(other, None)
         with pytest.raises(ExportFailed, match="second name"):
             rebinding.refuse_lost(other)
-    assert trace.needs_exact_aliases
+    assert trace.needs == {"exact_aliases"}
     with started(Trace()) as trace:
         tensor_storage.register(one, frozenset({1}), 1)
         tensor_storage.register(other, frozenset({1}), 1, partial=frozenset({1}))
         with pytest.raises(ExportFailed, match="second name"):
             rebinding.refuse_lost(other)
-    assert not trace.needs_exact_aliases
+    assert not trace.needs
 
 
 def test_what_a_branch_notes_is_forgotten_after_it():

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.trace import runtime_asserts
-from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.trace.agree import check
 
 logger = logging.getLogger(__name__)
@@ -103,16 +102,6 @@ def test_what_a_distribution_checks_is_an_assert() -> None:
     check(density, (x + 2, x), (x, x), (x + 3, x * float("nan")))
 
 
-def caught(x):
-    try:
-        if x.sum() < 0:
-            raise ValueError("negative")  # noqa: TRY301  # as people write it
-        y = x * 2
-    except ValueError:
-        y = -x
-    return y
-
-
 def not_caught(x):
     for each in x:
         try:
@@ -126,12 +115,6 @@ def not_caught(x):
         finally:
             x = x + 0.5
     return x
-
-
-def test_what_is_raised_and_caught_where_a_tensor_decides_is_refused():
-    with pytest.raises(ExportFailed, match="where a tensor decides, and caught") as found:
-        check(caught, (torch.ones(2),))
-    assert found.value.where is not None
 
 
 def test_what_no_handler_is_for_is_an_assert():

@@ -17,5 +17,10 @@ def asserting(*, holds: bool) -> Iterator[list[str]]:
     said: list[str] = []
     with staging.staging(torch.nn.Identity()) as made:
         assert made.operators is not None
-        made.operators = replace(made.operators, add_assert=lambda _, text: bool(said.append(text)) or holds)
+
+        def require(_: object, error: Exception) -> bool:
+            said.append(f"{type(error).__name__}: {error}")
+            return holds
+
+        made.operators = replace(made.operators, require=require)
         yield said

@@ -1,0 +1,233 @@
+"""A handler of `try` for what is raised where a tensor decides: both ways are paths of the graph."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from tests.sweep import sweep
+from tests.unit.canonicalize.trace.agree import check
+
+VECTORS = tuple(
+    (torch.tensor(v),)
+    for v in (
+        [0.0, 1.0, 2.0, 3.0],
+        [2.0, 1.0, 0.0, 5.0],
+        [7.0, 1.0, 1.0, 1.0],
+        [-1.0, -2.0, 1.0, 0.0],
+        [-9.0, 0.0, 0.0, 0.0],
+    )
+)
+
+
+def positive(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() < 0:
+        raise ValueError("negative")
+    if x.max() > 6:
+        raise KeyError("large")
+    return x * 2
+
+
+def a_helper_raises(x):
+    try:
+        return positive(x)
+    except ValueError:
+        return -x
+    except LookupError as error:
+        return x + len(str(error))
+
+
+def a_divisor_a_key_and_an_index(x):
+    n = int(x[0])
+    total = 0
+    try:
+        total += 10 // n
+    except ZeroDivisionError:
+        total += 1
+    try:
+        total += {1: 5, 2: 6}[n]
+    except KeyError:
+        total += 100
+    try:
+        total += [1, 2, 3][n]
+    except IndexError:
+        total += 1000
+    try:
+        x = x + x[n]
+    except IndexError:
+        x = x - 1
+    return x, total
+
+
+def raised_again(x):
+    try:
+        if x.sum() > 5:
+            raise ValueError("sum")  # noqa: TRY301  # as people write it
+        y = x + 1
+    except (ValueError, KeyError):
+        if x[0] > 5:
+            raise
+        y = x - 1
+    else:
+        y = y * 2
+    finally:
+        x = x + y
+    return x
+
+
+def outer_and_inner(x):
+    y = x
+    try:
+        try:
+            if x[0] > 1:
+                raise KeyError("inner")  # noqa: TRY301
+            if x[1] > 0:
+                raise IndexError("outer")
+            y = x * 2
+        except KeyError:
+            y = x * 3
+    except LookupError:
+        y = x - 1
+    return y
+
+
+def suppressed(x):
+    y = x
+    with contextlib.suppress(ValueError, KeyError):
+        y = positive(x)
+        y = y + 1
+    return y
+
+
+def each_trip_of_a_loop(x):
+    total, failed = x[0] * 0, 0
+    for value in x:
+        try:
+            if value < 0:
+                raise ValueError  # noqa: TRY301
+            total = total + value
+        except ValueError:
+            failed += 1
+            continue
+        finally:
+            failed += 10
+    return total, failed
+
+
+def a_loop_on_a_tensor(x):
+    i, total = 0, x[0] * 0
+    try:
+        while i < x.shape[0] and total < 4:
+            if x[i] < 0:
+                raise ValueError(i)  # noqa: TRY301
+            total = total + x[i]
+            i += 1
+    except ValueError:
+        total = total * 100
+    return total, i
+
+
+def written_before(x):
+    held = torch.zeros(4)
+    part = held[:2]
+    try:
+        part.add_(1)
+        positive(x)
+        held[3] = 5
+    except ValueError:
+        part.mul_(10)
+    except KeyError:
+        held += 1
+    return held
+
+
+QUICK = ["a_helper_raises", "a_divisor_a_key_and_an_index", "outer_and_inner", "a_loop_on_a_tensor"]
+MODELS = {
+    each.__name__: each
+    for each in (
+        a_helper_raises,
+        a_divisor_a_key_and_an_index,
+        raised_again,
+        outer_and_inner,
+        suppressed,
+        each_trip_of_a_loop,
+        a_loop_on_a_tensor,
+        written_before,
+    )
+}
+
+
+@pytest.mark.parametrize("name", sweep(list(MODELS), quick=2, always=QUICK))
+def test_both_ways_are_paths_of_the_graph(name: str) -> None:
+    check(MODELS[name], *VECTORS)
+
+
+class Counting(nn.Module):
+    """What is done before the exception stays done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.failed, self.left = 0, 0, 0
+
+    def _step(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        try:
+            if x.max() > 2:
+                self.failed += 1
+                raise RuntimeError("large")
+            return x + 1
+        finally:
+            if x[0] > 1:
+                self.left += 1
+
+    def forward(self, x: torch.Tensor) -> Any:
+        try:
+            y = self._step(x)
+            self.calls += 10
+        except RuntimeError:
+            y = x * 0
+        return y, self.calls, self.failed, self.left
+
+
+def test_state_is_what_a_call_that_raised_inside_left() -> None:
+    model = Counting().eval()
+    program = export(canonicalize(as_spec(Counting().eval(), args=VECTORS[0]))).entries[0].program.module()
+    for case in (*VECTORS, *VECTORS[::-1]):
+        assert [float(torch.as_tensor(each).sum()) for each in program(*case)] == [
+            float(torch.as_tensor(each).sum()) for each in model(*case)
+        ]
+
+
+def left_by_finally(x):
+    y = x
+    try:
+        if x.sum() > 3:
+            raise ValueError("sum")
+        y = x + 1
+    finally:
+        return y * 3  # noqa: B012  # it drops the exception
+
+
+def by_a_native_error(x):
+    y = x
+    try:
+        y = x + "one" if x.sum() > 3 else x + 1  # type: ignore[operator]
+    except TypeError:
+        y = x * 3
+    return y
+
+
+@pytest.mark.parametrize("model", [left_by_finally, by_a_native_error], ids=lambda model: model.__name__)
+def test_a_handler_that_no_path_can_have_is_refused_at_its_line(model: Any) -> None:
+    with pytest.raises(ExportFailed, match="caught") as found:
+        check(model, *VECTORS)
+    assert found.value.where is not None
+    assert found.value.where.path.endswith("test_try_except.py")
