@@ -16,7 +16,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from types import CellType, FrameType, FunctionType, MethodType, ModuleType
+from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -51,6 +51,26 @@ class Changed(Exception):
         )
 
 
+def _position(iterator: Any) -> object:
+    """Where an iterator stands, as far as Python tells."""
+    if isinstance(iterator, GeneratorType):
+        frame = iterator.gi_frame
+        return frame and (frame.f_lasti, *map(id, frame.f_locals.values()))
+    try:
+        _, given, *state = iterator.__reduce__()
+    except TypeError:
+        return repr(iterator)
+    inner = (
+        _position(each) if _is_iterator(each) else each if type(each) is int else id(each) for each in given
+    )
+    return (*inner, *map(str, state))
+
+
+def _is_iterator(value: object) -> bool:
+    """Whether this is an iterator of Python's own, whose state no attribute holds."""
+    return isinstance(value, Iterator) and not hasattr(value, "__dict__")
+
+
 @dataclass(slots=True)
 class _Watched:
     """The modules whose attributes are among what may change: these and their submodules."""
@@ -74,12 +94,22 @@ def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
 
     Raises:
         Changed: It changed one, if it did not raise anyway.
+        ExportFailed: It took from an iterator, which cannot be taken back.
     """
-    held = list(_held(values))
+    iterators: list[tuple[str, Any]] = []
+    held = list(_held(values, iterators))
     before = [(name, container, copied(container)) for name, container in held]
+    positions = [(name, each, _position(each)) for name, each in iterators]
     try:
         yield
     finally:
+        if taken := [name for name, each, position in positions if _position(each) != position]:
+            raise ExportFailed(
+                f"a branch, a loop or a `try` on a tensor takes from an iterator: {', '.join(taken)}",
+                hint="make a list of it, and take its items by a number that counts",
+                where=source.of_caller(),
+                code="python-object-changed",
+            )
         changed = [(name, container, old) for name, container, old in before if not is_same(container, old)]
         names = dict.fromkeys(_named(*each) for each in changed)
         for _, container, old in changed:
@@ -103,13 +133,18 @@ def _marks(held: Iterable[tuple[str, Any]]) -> Iterator[Mark]:
         counts[kind] += 1
 
 
-def _held(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, Any]]:
+def _held(
+    values: Iterable[tuple[str, object]], iterators: list[tuple[str, Any]] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """The containers among values and in watched modules; `iterators` is filled with what is one."""
     seen: set[int] = set()
 
     def walk(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, _CLOSED) or is_of_torch(value) or id(value) in seen:
             return
         seen.add(id(value))
+        if iterators is not None and _is_iterator(value):
+            iterators.append((name, value))
         if object_graph.base_of(value) is not None:
             yield name, value
             found = copied(value)

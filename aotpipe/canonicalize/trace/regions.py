@@ -35,6 +35,7 @@ from aotpipe.canonicalize.values import dynamic_list, host_scalars
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
 from aotpipe.canonicalize.values.optional_values import assuming
 from aotpipe.canonicalize.values.trace import refusal
+from aotpipe.errors import ExportFailed
 
 _cond: Final[Any] = torch.ops.higher_order.cond
 _while_loop: Final[Any] = while_loop_op
@@ -151,9 +152,13 @@ def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asser
     """
     start = variables.get()
     summary = dry_run.EffectSummary()
-    # What else it raises, the run that counts raises again.
-    with runtime_asserts.rehearsing(taken) as decisions, suppress(runtime_asserts.Split, Exception):
-        dry_run.summarize(body, variables, start, summary=summary)
+    with runtime_asserts.rehearsing(taken) as decisions:
+        try:
+            dry_run.summarize(body, variables, start, summary=summary)
+        except ExportFailed:
+            raise
+        except (runtime_asserts.Split, Exception):  # noqa: BLE001, S110  # the run that counts raises it again
+            pass
     if (found := decisions.split) is None:
         with runtime_asserts.deciding(taken) as decisions:
             try:

@@ -450,9 +450,26 @@ def grows_in_every_trip(x):
     return x
 
 
+def takes_from_an_iterator(x):
+    items = iter([1.0, 2.0, 4.0])
+    if x.sum() > 0:
+        x = x + next(items)
+    return x + next(items)
+
+
+def takes_from_a_generator(x):
+    items = (float(number) for number in range(9))
+    pairs = zip(items, "abcdefghi", strict=True)
+    if x.sum() > 0:
+        x = x + next(pairs)[0]
+    return x + next(items)
+
+
 @pytest.mark.parametrize(
     ("model", "said"),
     [
+        (takes_from_an_iterator, "takes from an iterator: items"),
+        (takes_from_a_generator, "takes from an iterator: "),
         (shapes_that_differ, "`y` has the shapes (2, 3) and (3)"),
         (results_that_differ, "what is returned has the shapes"),
         (a_list_of_texts, "`found` holds an element that is 'positive' on one path"),
