@@ -394,6 +394,9 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     max: _max,
     any: functools.partial(logic.folded, decides=True),
     all: functools.partial(logic.folded, decides=False),
+    next: lambda items, *default: (
+        items.first(*default) if isinstance(items, logic.Elements) else next(items, *default)
+    ),
     isinstance: _isinstance,
     type: _type,
     dict: _dict,

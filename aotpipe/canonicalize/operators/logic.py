@@ -6,22 +6,25 @@ does is to give a value: then it is computed in any case, which takes less time 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from types import GeneratorType
+from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.operators import dynamic_list_methods
+from aotpipe.canonicalize.operators import dynamic_list_methods, unbacked_items
 from aotpipe.canonicalize.operators.conditional import choose
-from aotpipe.canonicalize.trace import decisions, dry_run, torch_functions
+from aotpipe.canonicalize.trace import decisions, dry_run, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate, truth_of
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, optional_values
 from aotpipe.canonicalize.values.abstract_values import Incompatible, join_values
 from aotpipe.canonicalize.values.trace import refusal
 
 Function = Callable[..., Any]
+_MOST: Final = 1000
 
 
 def _joined(left: Any, right: Any, *, all_of: bool, truth: bool = False) -> Any:
@@ -119,12 +122,16 @@ def _compared(left: Any, rest: Sequence[Callable[..., Any]]) -> Any:
 
 
 class Elements(Iterator[Any]):
-    """A generator expression; `any` and `all` compute an element of it where they come to it.
+    """A generator expression; `any`, `all` and `next` compute an element of it where they come to it.
 
-    `elementwise` gives of each item what computes its test and what computes its element.
+    `elementwise` gives of each item what computes its test and what computes its element; `is_tested` tells
+    whether there are tests.
     """
 
-    def __init__(self, items: Iterable[Any], plain: Function, elementwise: Function) -> None:
+    def __init__(
+        self, items: Iterable[Any], plain: Function, elementwise: Function, *, is_tested: bool
+    ) -> None:
+        self.is_tested = is_tested
         self._items = iter(items)
         self._plain = plain
         self._elementwise = elementwise
@@ -139,6 +146,34 @@ class Elements(Iterator[Any]):
             self._elements = iter(self._plain(self._items))
         return self._elements
 
+    def listed(self) -> list[Any]:
+        """All elements that are left; where a tensor decides which, a list that grows."""
+        if self._elements is not None:
+            return list(self._elements)
+        return unbacked_items.comprehended(self._items, self._plain, self._elementwise, tested=self.is_tested)
+
+    def first(self, *default: Any) -> Any:
+        """`next(self, *default)`."""
+        for wanted, element in self.each():
+            if is_staged(test := wanted()):
+                left = [(lambda: test, element), *itertools.islice(self.each(), _MOST)]
+                if len(left) > _MOST:
+                    raise refusal(
+                        f"a tensor decides on more than {_MOST} elements of a generator", "use a loop"
+                    )
+                self._elements = _unknown()
+                return _first_of(left, default)
+            if test:
+                return element()
+        return _first_of([], default)
+
+    def pairs(self) -> Iterable[tuple[Function, Function]]:
+        """What `each` yields, as a list where its items are known and end."""
+        if isinstance(self._items, GeneratorType):
+            return self.each()
+        found = list(itertools.islice(self.each(), _MOST))
+        return found if len(found) < _MOST else itertools.chain(found, self.each())
+
     def each(self) -> Iterator[tuple[Function, Function]]:
         """Yield what computes the test and the element of each item that is left."""
         if self._elements is not None:
@@ -146,6 +181,23 @@ class Elements(Iterator[Any]):
         else:
             for item in self._items:
                 yield from self._elementwise([item])
+
+
+def _first_of(pairs: Sequence[tuple[Function, Function]], default: tuple[Any, ...]) -> Any:
+    if pairs:
+        wanted, element = pairs[0]
+        return choose(wanted(), element, lambda: _first_of(pairs[1:], default))
+    if default:
+        return default[0]
+    raise runtime_asserts.raised(StopIteration)
+
+
+def _unknown() -> Iterator[Any]:
+    raise refusal(
+        "a generator is used on after a tensor decided which element was its first",
+        "make a list of it, and take its items by a number that counts",
+    )
+    yield
 
 
 def _computed(values: Iterable[Any]) -> Iterator[tuple[Function, Function]]:

@@ -146,7 +146,11 @@ def for_(
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
     variables = Variables(*fields)
-    items = items.generator() if isinstance(items, logic.Elements) else items
+    if isinstance(items, logic.Elements) and items.is_tested:
+        body = functools.partial(_where_wanted, body, variables)
+        items = items.pairs()
+    elif isinstance(items, logic.Elements):
+        items = items.generator()
     if isinstance(items, optional_values.Partial | optional_values.Keys):
         len(items)  # refuses keys that may be missing
     found = items if isinstance(items, TensorRange) else unbacked_items.of(items) if is_on() else None
@@ -192,6 +196,17 @@ def for_(
         stop = stopped()
         if not is_staged(stop) and stop:
             return
+
+
+def _where_wanted(
+    body: Callable[[Any], None], variables: Variables, pair: tuple[Callable[[], Any], Callable[[], Any]]
+) -> None:
+    """`if pair[0](): body(pair[1]())`, of what a generator has a test for."""
+    wanted, element = pair
+    if is_staged(test := wanted()):
+        regions.branch(test, lambda: body(element()), lambda: None, variables)
+    elif test:
+        body(element())
 
 
 def generated(
@@ -274,7 +289,7 @@ def generated_of(value: Any, plain: Function, elementwise: Function, tested: boo
     found = listed(value)
     if not is_on() or unbacked_items.of(found) is not None:
         return comprehended(found, plain, elementwise, tested)
-    return logic.Elements(found, plain, elementwise)
+    return logic.Elements(found, plain, elementwise, is_tested=tested)
 
 
 # `a:b` of an index.
@@ -287,6 +302,10 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     if any(isinstance(each, Generated) for each in args) and not isinstance(function, _OF_PYTHON):
         args = tuple(map(listed, args))
+    if function not in _LAZY and not isinstance(function, _OF_PYTHON):
+        args = tuple(
+            each.listed() if isinstance(each, logic.Elements) and each.is_tested else each for each in args
+        )
     if (staged := builtin_calls.of(function)) is not None:
         if any(map(torch_functions.is_traced, args)):
             decisions.expression("call")
@@ -298,6 +317,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 # What may loop over a generator with `for`.
 _OF_PYTHON: Final = (FunctionType, MethodType)
+# What asks a generator for no more elements than it needs.
+_LAZY: Final = (any, all, next, iter, zip)
 
 
 def shown(value: Any) -> Any:
