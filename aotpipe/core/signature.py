@@ -28,6 +28,13 @@ DTYPES: Final = frozenset(
     "complex128 float8_e4m3fn float8_e5m2".split()
 )
 
+
+def _power(base: Any, exponent: Any) -> Any:
+    if type(exponent) is int and exponent > _MAX_EXPONENT:
+        raise OverflowError(f"the exponent {exponent} is too large")
+    return base**exponent
+
+
 _OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -35,7 +42,7 @@ _OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Pow: _power,
     ast.USub: operator.neg,
     ast.Not: operator.not_,
     ast.Eq: operator.eq,
@@ -52,6 +59,13 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     **{each.__name__: each for each in (min, max, abs, float)},
     **{each.__name__: each for each in (math.floor, math.ceil, math.trunc, math.sqrt, math.log2)},
 }
+MAX_SIZE: Final = (1 << 63) - 1
+"""The largest size, and the largest number on the way to one."""
+# Of an expression: what is longer, or nested deeper, was not printed for a model's sizes.
+_MAX_LENGTH: Final = 2000
+_MAX_DEPTH: Final = 100
+_MAX_EXPONENT: Final = 63
+_MAX_DIMS: Final = 64
 # How far `nearest_sizes` goes from what is asked for.
 _REACH: Final = 64
 _TENSOR = re.compile(
@@ -68,6 +82,7 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 
     Raises:
         KeyError: A symbol has no size.
+        ArithmeticError: It has no value at these sizes (`8 // 0`), or not one of 64 bits.
         ValueError: The expression holds something else.
     """
     if isinstance(dim, int):
@@ -84,6 +99,7 @@ def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
 
     Raises:
         KeyError: A symbol has no size.
+        ArithmeticError: A number in it has no value at these sizes, or not one of 64 bits.
         ValueError: The text is no condition on sizes.
     """
     return bool(_evaluate(guard, sizes))
@@ -91,6 +107,13 @@ def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
 
 def _evaluate(text: str, sizes: Mapping[str, int]) -> Any:
     def walk(node: ast.expr) -> Any:
+        value = computed(node)
+        # Numbers stay small at every step, or `9**9**9` would take all time and memory.
+        if (type(value) is int and abs(value) > MAX_SIZE) or type(value) is complex:
+            raise OverflowError(f"a number in {text!r} is none of 64 bits")
+        return value
+
+    def computed(node: ast.expr) -> Any:
         match node:
             case ast.Constant(value=int() | float() as value):
                 return value
@@ -105,8 +128,12 @@ def _evaluate(text: str, sizes: Mapping[str, int]) -> Any:
                 return _OPERATORS[type(op)](walk(operand))
             case ast.BoolOp(op=op, values=values):
                 return (all if isinstance(op, ast.And) else any)(map(walk, values))
-            case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
-                return _FUNCTIONS[name](*map(walk, args))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+                values = list(map(walk, args))
+                try:
+                    return _FUNCTIONS[name](*values)
+                except (TypeError, ValueError) as error:
+                    raise ArithmeticError(f"{name} in {text!r} has no value: {error}") from error
             case _:
                 raise ValueError(f"not a dim expression or a condition: {text!r}")
 
@@ -115,9 +142,21 @@ def _evaluate(text: str, sizes: Mapping[str, int]) -> Any:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"an expression of sizes has more than {_MAX_LENGTH} characters: {text[:40]!r}...")
+    try:
+        body = ast.parse(text, mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not a dim expression or a condition: {text!r}") from error
+    depth, level = 0, list[ast.AST]([body])
+    while level := [child for node in level for child in ast.iter_child_nodes(node) if depth <= _MAX_DEPTH]:
+        depth += 1
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"an expression of sizes is nested more than {_MAX_DEPTH} deep: {text[:40]!r}...")
+    return body
 
 
+@lru_cache(maxsize=2048)
 def dim_symbols(dim: Dim) -> frozenset[str]:
     """The symbols that a dim, or a guard, depends on."""
     if isinstance(dim, int):
@@ -167,10 +206,10 @@ class TensorSpec(Text):
         found = _TENSOR.fullmatch(text)
         if not found or found["dtype"] not in DTYPES:
             raise ValueError(f"not a tensor such as `ids: int64[batch, 8] in [0, 99]`: {text!r}")
-        # At the commas outside of parentheses.
-        parts = re.split(r",\s*(?![^()]*\))", found["dims"])
-        texts = [part.strip() for part in parts if part.strip()]
-        dims = tuple(int(text) if re.fullmatch(r"\d+", text) else text for text in texts)
+        parts = _split(found["dims"])
+        dims = tuple(int(part) if part.isdecimal() else part for part in parts)
+        if len(dims) > _MAX_DIMS or any(type(dim) is int and dim > MAX_SIZE for dim in dims):
+            raise ValueError(f"a tensor has at most {_MAX_DIMS} dims, each of 64 bits: {text[:40]!r}...")
         bounds = (_number(found["low"]), _number(found["high"])) if found["low"] else None
         return cls(found["name"], found["dtype"], dims, bounds)
 
@@ -264,6 +303,18 @@ def nearest_sizes(signature: Signature, sizes: Mapping[str, int]) -> Mapping[str
     moved = sorted(itertools.product(steps, repeat=len(names)), key=order)
     tried = ({**sizes, **{n: sizes[n] + step for n, step in zip(names, each, strict=True)}} for each in moved)
     return next((each for each in tried if admits(signature, each)), None)
+
+
+def _split(text: str) -> list[str]:
+    """What stands between the commas outside of parentheses."""
+    found: list[list[str]] = [[]]
+    depth = 0
+    for part in text.split(","):
+        found[-1].append(part)
+        depth += part.count("(") - part.count(")")
+        if depth <= 0:
+            found.append([])
+    return [whole for parts in found if (whole := ",".join(parts).strip())]
 
 
 def _number(text: str) -> float:

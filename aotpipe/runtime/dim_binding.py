@@ -85,7 +85,7 @@ class Binder:
             sizes = self._search(shapes, sizes)
         self._verify(shapes, sizes)
         for guard in self._guards:
-            if not guard_holds(guard, sizes):
+            if not _holds(guard, sizes):
                 given = ", ".join(f"{name}={size}" for name, size in sizes.items())
                 raise InputShape(f"the program takes no {given}", reason=f"it was made for {guard}")
         return sizes
@@ -186,6 +186,14 @@ class Binder:
         return InputShape(f"input {spec.name!r} {what}", reason="\n".join([got, *reasons]))
 
 
+def _holds(guard: str, sizes: Mapping[str, int]) -> bool:
+    try:
+        return guard_holds(guard, sizes)
+    except ArithmeticError:  # eager would raise, too
+        return False
+
+
+@lru_cache(_MAX_CACHED)
 def affine(dim: Dim) -> Affine | None:
     """A dim as `scale * symbol + offset`, None where it has no symbol, several, or is not affine."""
     nodes = [] if isinstance(dim, int) else list(ast.walk(ast.parse(dim, mode="eval").body))
@@ -193,7 +201,10 @@ def affine(dim: Dim) -> Affine | None:
     if len(set(names)) != 1 or not all(isinstance(node, _POLYNOMIAL) for node in nodes):
         return None
     # A polynomial of at most that degree is a line if it is one at as many sizes and one more.
-    values = [evaluate_dim(dim, {names[0]: size}) for size in range(len(names) + 1)]
+    try:
+        values = [evaluate_dim(dim, {names[0]: size}) for size in range(len(names) + 1)]
+    except ArithmeticError:
+        return None
     form = Affine(values[1] - values[0], names[0], values[0])
     is_line = values == [form.scale * size + form.offset for size in range(len(values))]
     return form if form.scale and is_line else None
@@ -203,5 +214,5 @@ def size_of(dim: Dim, sizes: Mapping[str, int]) -> int | None:
     """A dim's size, None where a symbol is not bound yet or the expression has no value (`8 // 0`)."""
     try:
         return evaluate_dim(dim, sizes)
-    except (KeyError, ZeroDivisionError):
+    except (KeyError, ArithmeticError):
         return None

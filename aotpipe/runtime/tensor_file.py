@@ -16,6 +16,7 @@ import hashlib
 import json
 import mmap
 from collections.abc import Mapping
+from io import BufferedReader
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -75,21 +76,24 @@ def write(arrays: Mapping[str, Array], path: Path) -> str:
 def read(path: Path) -> dict[str, Array]:
     """Map a file: the arrays are read-only, and their pages are loaded when they are used."""
     with path.open("rb") as file:
-        if not file.seek(0, 2):
-            raise ValueError("not a safetensors file: it is empty")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return parse(np.frombuffer(mapped, np.uint8))
+        return mapped(file)
 
 
-def read_bytes(path: Path) -> NDArray[np.uint8]:
+def mapped(file: BufferedReader) -> dict[str, Array]:
+    """As `read`, of a file that is open."""
+    if not file.seek(0, 2):
+        raise ValueError("not a safetensors file: it is empty")
+    return parse(np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8))
+
+
+def read_bytes(file: BufferedReader) -> NDArray[np.uint8]:
     """A file's bytes at an aligned address, read-only: what is hashed is then what is parsed and used."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(0)
-        room = np.empty(size + ALIGNMENT, np.uint8)
-        start = -room.ctypes.data % ALIGNMENT
-        # A file that has shrunk meanwhile gives less.
-        content = room[start : start + file.readinto(room[start : start + size].data)]
+    size = file.seek(0, 2)
+    file.seek(0)
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    # A file that has shrunk meanwhile gives less.
+    content = room[start : start + file.readinto(room[start : start + size].data)]
     content.flags.writeable = False
     return content
 

@@ -194,7 +194,7 @@ def version_of(package: str) -> str | None:
     """A package's exact version, None where it is not installed."""
     try:
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
+    except (metadata.PackageNotFoundError, ValueError):  # ValueError: no name at all
         return None
 
 

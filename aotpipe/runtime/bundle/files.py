@@ -9,9 +9,12 @@ Raises `BundleNotFound`, `BundleCorrupt`, `UnsupportedSchema`. Torch-free.
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 from aotpipe.core.dtypes import Array
 from aotpipe.errors import BundleCorrupt, BundleNotFound
 from aotpipe.runtime import tensor_file
+from aotpipe.runtime.bundle import limits
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.bundle.manifest import Manifest
 from aotpipe.runtime.goldens import Golden, loads
@@ -45,21 +49,18 @@ def open_bundle(folder: str | PathLike[str]) -> Bundle:
         UnsupportedSchema, BundleCorrupt: As `manifest.read`.
     """
     root = Path(folder)
-    path = root / manifests.FILE_NAME
-    try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
+    if not os.path.lexists(root / manifests.FILE_NAME):
         what = "no such folder" if not root.is_dir() else f"it has no {manifests.FILE_NAME}"
         raise BundleNotFound(
             f"{root} is no bundle", reason=what, hint="pass the folder that `aotpipe build` wrote"
-        ) from error
-    except OSError as error:
-        raise BundleCorrupt(f"{path} cannot be read", reason=str(error)) from error
+        )
+    with _opened(root, manifests.FILE_NAME) as file:
+        data = file.read(limits.SIZE_BYTES + 1)
     return Bundle(root, manifests.read(data))
 
 
-def content(bundle: Bundle, name: str) -> NDArray[np.uint8]:
-    """A file's bytes, the very ones that were packed.
+def content(bundle: Bundle, name: str, *, verify: bool = True) -> NDArray[np.uint8]:
+    """A file's bytes: the very ones that were packed, unless `verify` is False.
 
     Raises:
         BundleCorrupt: It is missing or not the file that the manifest names.
@@ -67,15 +68,12 @@ def content(bundle: Bundle, name: str) -> NDArray[np.uint8]:
     want = bundle.manifest.files.get(name)
     if want is None:
         raise BundleCorrupt(f"the bundle has no {name}")
-    path = locate(bundle, name)
-    size_bytes = path.stat().st_size
-    if size_bytes != want.size_bytes:
-        raise BundleCorrupt(f"{name} has {size_bytes} bytes, not the {want.size_bytes} that were packed")
-    try:
-        data = tensor_file.read_bytes(path)
-    except OSError as error:
-        raise BundleCorrupt(f"{name} cannot be read", reason=str(error)) from error
-    if hashlib.sha256(data.data).hexdigest() != want.sha256:
+    with _opened(bundle.path, name) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes != want.size_bytes:
+            raise BundleCorrupt(f"{name} has {size_bytes} bytes, not the {want.size_bytes} that were packed")
+        data = tensor_file.read_bytes(file)
+    if verify and hashlib.sha256(data.data).hexdigest() != want.sha256:
         raise BundleCorrupt(
             f"{name} is not the file that was packed",
             reason=f"its SHA-256 is not {want.sha256}",
@@ -95,7 +93,8 @@ def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
     try:
         if verify:
             return tensor_file.parse(content(bundle, name))
-        return tensor_file.read(locate(bundle, name))
+        with _opened(bundle.path, name) as file:
+            return tensor_file.mapped(file)
     except ValueError as error:
         raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
 
@@ -119,22 +118,38 @@ def goldens(bundle: Bundle) -> tuple[Golden, ...]:
         raise BundleCorrupt(f"{manifests.GOLDENS} holds no recorded calls", reason=str(error)) from error
 
 
-def locate(bundle: Bundle, name: str) -> Path:
-    """A file's path.
+def locate(root: Path, name: str) -> Path:
+    """The path of a file below a bundle's folder.
 
     Raises:
         BundleCorrupt: It is missing, no regular file, or a link leads out of the bundle.
     """
     try:
-        real = (bundle.path / name).resolve(strict=True)
+        real = (root / name).resolve(strict=True)
         mode = real.stat().st_mode
     except (OSError, RuntimeError) as error:
         raise BundleCorrupt(f"{name} is missing", hint="copy or build the bundle again") from error
-    if not real.is_relative_to(bundle.path.resolve()):
+    if not real.is_relative_to(root.resolve()):
         raise BundleCorrupt(f"{name} is a link out of the bundle", reason=f"it leads to {real}")
     if not stat.S_ISREG(mode):
         raise BundleCorrupt(f"{name} is no regular file")
     return real
+
+
+@contextmanager
+def _opened(root: Path, name: str) -> Iterator[BufferedReader]:
+    """A file below a bundle's folder, open for reading; `BundleCorrupt` as `locate`, and where that fails."""
+    try:
+        # Were it a pipe by now, a plain open would wait for a writer.
+        descriptor = os.open(locate(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with open(descriptor, "rb") as file:  # noqa: PTH123  # a Path opens by a name
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise BundleCorrupt(f"{name} is no regular file")
+            yield file
+    except OSError as error:
+        raise BundleCorrupt(f"{name} cannot be read", reason=str(error)) from error
+    except MemoryError as error:
+        raise BundleCorrupt(f"{name} is larger than this machine's memory") from error
 
 
 def names(root: Path) -> Iterator[str]:

@@ -97,12 +97,7 @@ def contents(
             reason=f"{len(missing)} of {len(bundle.manifest.weights)} weights are missing",
             hint="copy or build the bundle again",
         )
-    payload = (
-        files.content(bundle, program.file).tobytes()
-        if verify
-        else files.locate(bundle, program.file).read_bytes()
-    )
-    return payload, weights, state
+    return files.content(bundle, program.file, verify=verify).tobytes(), weights, state
 
 
 def choose(manifest: Manifest, target: str | Target | None = None) -> Program:

@@ -33,6 +33,7 @@ from aotpipe.core.serialization import OMIT_EMPTY, from_json, to_json
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Dialect, Finding, Partition, Schedule, Status
 from aotpipe.errors import BundleCorrupt, UnsupportedSchema
+from aotpipe.runtime.bundle import limits
 from aotpipe.runtime.islands.chain import Parts
 
 SCHEMA: Final = 1
@@ -44,8 +45,10 @@ OF_COMPILED: Final = "flags toolchain host_features digest estimates dialect par
 """The attributes that a program shares with the `Compiled` that it was packed from."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+# Of what is wrong: it may quote the manifest.
+_MOST_SAID: Final = 500
 # What a file that is no manifest makes json and this module raise.
-_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 # One or more plain names: nothing absolute, no `..`, no drive, no backslash, nothing hidden.
 _PATH: Final = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*", re.ASCII)
 
@@ -171,13 +174,13 @@ def read(data: bytes) -> Manifest:
         BundleCorrupt: It is not the file that was written.
     """
     try:
-        content = json.loads(data)
+        content = limits.parsed(data)
         schema = content["schema"]
     except _MALFORMED as error:
-        raise BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)) from error
+        raise _not_one(error) from error
     if schema != SCHEMA:
         raise UnsupportedSchema(
-            f"the bundle is of schema {schema!r}",
+            f"the bundle is of schema {repr(schema)[:40]}",
             reason=f"this aotpipe reads schema {SCHEMA}",
             hint="use the aotpipe that built it, or build it again",
         )
@@ -191,14 +194,24 @@ def read(data: bytes) -> Manifest:
             )
         return _from_json(content)
     except _MALFORMED as error:
-        raise BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)) from error
+        raise _not_one(error) from error
+
+
+def _not_one(error: Exception) -> BundleCorrupt:
+    return BundleCorrupt(f"{FILE_NAME} is not a manifest", reason=str(error)[:_MOST_SAID])
 
 
 def _from_json(content: dict[str, Any]) -> Manifest:
     manifest = from_json(Manifest, content)
+    signatures = [manifest.signatures, manifest.parts.signatures if manifest.parts else {}]
+    named = [each.file for program in manifest.programs for each in program.all]
+    limits.require(
+        [*manifest.weights, *manifest.files, *signatures[0], *signatures[1]],
+        [signature for each in signatures for signature in each.values()],
+        programs=len(named),
+    )
     unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
     unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]
-    named = [each.file for program in manifest.programs for each in program.all]
     unsafe += [name for name in named if name and name not in manifest.files]
     if unsafe:
         raise ValueError(f"it names what is no file of a bundle: {unsafe[0]!r}")

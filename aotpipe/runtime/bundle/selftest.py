@@ -109,7 +109,7 @@ def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> Parity:
 def _loaded(process: Worker, bundle: Bundle, program: Program) -> Worker | ChainRunner:
     """What calls the program: the worker, or a chain whose segments it runs."""
     payload, _, state = contents(bundle, program, verify=True)
-    weights = files.locate(bundle, WEIGHTS)
+    weights = files.locate(bundle.path, WEIGHTS)
     return load_parts(
         partial(process.load, Target.parse(program.target), payload, weights=weights),
         bundle.manifest.parts,

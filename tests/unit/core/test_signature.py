@@ -122,3 +122,18 @@ def test_only_tensors_are_passed_and_computed() -> None:
     x, flag = TensorSpec("x", "float32", (2,)), Constant("flag", True)
     signature = Signature(inputs=(x, flag), outputs=(flag, x))
     assert signature.tensor_inputs == signature.tensor_outputs == (x,)
+
+
+def test_commas_in_parentheses_part_no_dims():
+    text = "x: float32[n, Max(1, (m - 1)//2), Min(Max(1, n), m), 3]"
+    spec = TensorSpec.parse(text)
+    assert spec.dims == ("n", "Max(1, (m - 1)//2)", "Min(Max(1, n), m)", 3)
+    assert str(spec) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["9**9**9", "n**63", "-n * n", "8 // (n - n)", "(-n)**0.5", "floor(log2(n - n))"]
+)
+def test_numbers_have_64_bits_on_the_way_to_a_size(text):
+    with pytest.raises(ArithmeticError):
+        evaluate_dim(text, {"n": 1 << 40})

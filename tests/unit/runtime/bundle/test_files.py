@@ -71,12 +71,45 @@ def test_names_are_all_files_but_the_manifest(made):
     assert list(files.names(made.path)) == sorted(made.manifest.files)
 
 
-def test_a_manifest_that_cannot_be_read(made):
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_manifest_that_is_no_regular_file(made, make):
     path = made.path / "manifest.json"
     path.unlink()
-    path.mkdir()
-    with pytest.raises(BundleCorrupt, match="cannot be read"):
+    make(path)
+    with pytest.raises(BundleCorrupt, match="is no regular file"):
         files.open_bundle(made.path)
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_a_manifest_that_is_a_link_out_of_the_bundle(made, tmp_path, device):
+    path = made.path / "manifest.json"
+    path.rename(tmp_path / "outside")
+    path.symlink_to("/dev/zero" if device else tmp_path / "outside")
+    with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
+        files.open_bundle(made.path)
+
+
+def test_a_manifest_that_is_put_in_place_of_another_while_it_is_opened(made, monkeypatch):
+    """A plain open of a pipe waits for ever."""
+    located = files.locate
+
+    def replaced(root, name):
+        found = located(root, name)
+        found.unlink()
+        os.mkfifo(found)
+        return found
+
+    monkeypatch.setattr(files, "locate", replaced)
+    with pytest.raises(BundleCorrupt, match="is no regular file"):
+        files.open_bundle(made.path)
+
+
+def test_a_manifest_of_a_terabyte(made):
+    with (made.path / "manifest.json").open("r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BundleCorrupt, match="is not a manifest") as caught:
+        files.open_bundle(made.path)
+    assert caught.value.reason == "it has more than 2097152 bytes"
 
 
 def test_a_bundle_as_packed(made):
