@@ -23,6 +23,8 @@ C = TypeVar("C")
 
 _METADATA: Final = "aotpipe.goldens"
 _SCHEMA: Final = 1
+# What a file of another form makes `loads` raise, beside ValueErrors.
+_MALFORMED: Final = (LookupError, TypeError, AttributeError, RecursionError)
 # Dtypes that safetensors' numpy binding does not read back travel as bytes of the same shape.
 _AS_BYTES: Final = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"})
 # Elements that are widened to float64 at a time: outputs of 100 MB are compared in 100 MB more, not 1 GB.
@@ -205,7 +207,7 @@ def loads(data: bytes) -> tuple[Golden, ...]:
         if header["schema"] != _SCHEMA:
             raise ValueError(f"goldens of schema {header['schema']}; this aotpipe reads {_SCHEMA}")
         return tuple(_golden(number, call, arrays) for number, call in enumerate(header["calls"]))
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
+    except (*_MALFORMED, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
         raise ValueError(f"not a file of goldens: {error!r}") from error
 
 

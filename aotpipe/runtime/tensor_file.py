@@ -31,6 +31,8 @@ _LENGTH_BYTES: Final = 8
 _METADATA: Final = "__metadata__"
 _COMPLEX128: Final = "aotpipe.complex128"
 _CHUNK: Final = 64 << 20
+# Above 60 000 arrays; JSON takes ten times as much memory when it is read.
+_MAX_HEADER_BYTES: Final = 8 << 20
 
 _CODES: Final[Mapping[str, str]] = {
     "bool": "BOOL",
@@ -114,7 +116,7 @@ def parse(content: NDArray[np.uint8]) -> dict[str, Array]:
 def _split(content: NDArray[np.uint8]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     length = int.from_bytes(content[:_LENGTH_BYTES].tobytes(), "little")
     begin = _LENGTH_BYTES + length
-    if content.size < begin:
+    if length > _MAX_HEADER_BYTES or content.size < begin:
         raise ValueError(f"the header needs {length} bytes")
     return json.loads(content[_LENGTH_BYTES:begin].tobytes()), content[begin:]
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from os import PathLike, fspath
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aotpipe.core.dtypes import Array
+from aotpipe.core.dtypes import Array, name_of
 from aotpipe.errors import BundleCorrupt, BundleNotFound
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import limits
@@ -99,6 +99,13 @@ def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
         raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
 
 
+def layout(arrays: Mapping[str, Array]) -> dict[str, str]:
+    """The dtype and shape of each array, as `float32[4, 8]`."""
+    return {
+        name: f"{name_of(array.dtype)}[{', '.join(map(str, array.shape))}]" for name, array in arrays.items()
+    }
+
+
 def parted(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
     """The weights in a model's file of them, and the initial state, which is there under `STATE_PREFIX`."""
     state = {name for name in arrays if name.startswith(manifests.STATE_PREFIX)}
@@ -161,6 +168,46 @@ def names(root: Path) -> Iterator[str]:
                 yield name
 
 
+def require_as_named(bundle: Bundle) -> None:
+    """Check that a folder holds what its manifest names and nothing else, without a look into the files.
+
+    Hidden files count where they are code: others are a mount's or a file system's (`..data`, `.nfs0123`).
+
+    Raises:
+        BundleCorrupt: Something was added, or is no regular file of the bundle.
+    """
+    for name in bundle.manifest.files:
+        if os.path.lexists(bundle.path / name):  # those of other targets need not be there
+            locate(bundle.path, name)
+    if added := next(_added(bundle), None):
+        raise BundleCorrupt(
+            f"{added} was added to the bundle",
+            reason="its manifest does not name it",
+            hint="move it elsewhere, or copy or build the bundle again",
+        )
+
+
+def _added(bundle: Bundle) -> Iterator[str]:
+    named = {manifests.FILE_NAME, *bundle.manifest.files}
+    folders = {str(parent) for name in named for parent in PurePosixPath(name).parents}
+
+    def below(folder: str) -> Iterator[str]:
+        with os.scandir(bundle.path / folder) as entries:
+            for entry in entries:
+                name = str(PurePosixPath(folder, entry.name))
+                if name in folders and entry.is_dir():
+                    yield from below(name)
+                elif name not in named and (
+                    not entry.name.startswith(".") or manifests.CODE.search(entry.name)
+                ):
+                    yield name
+
+    try:
+        yield from below(".")
+    except OSError as error:
+        raise BundleCorrupt(f"{bundle.path} cannot be read", reason=str(error)) from error
+
+
 def verify(path: str | PathLike[str]) -> Manifest:
     """Check that a bundle holds the files that were packed, and no others.
 
@@ -180,7 +227,7 @@ def verify(path: str | PathLike[str]) -> Manifest:
             content(bundle, name)
         except BundleCorrupt as error:
             problems.append(error.message)
-    problems += [f"{name} was added" for name in names(bundle.path) if name not in manifest.files]
+    problems += [f"{name} was added" for name in sorted(_added(bundle))]
     if problems:
         raise BundleCorrupt(
             problems[0] if len(problems) == 1 else f"{len(problems)} files of the bundle are not as packed",

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.targets import Target
-from aotpipe.errors import IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
+from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
 from aotpipe.runtime import loading, toolchain
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import Bundle
@@ -87,16 +87,22 @@ def contents(
     """Read a program's bytes, the weights and the initial state.
 
     Raises:
-        BundleCorrupt: A file is missing or is not the one that was packed.
+        BundleCorrupt: A file is missing, is not the one that was packed, or was added.
         MissingWeight: The file of weights lacks one that the manifest names.
     """
-    weights, state = files.parted(files.arrays(bundle, WEIGHTS, verify=verify))
+    files.require_as_named(bundle)
+    arrays = files.arrays(bundle, WEIGHTS, verify=verify)
+    weights, state = files.parted(arrays)
     if missing := [name for name in bundle.manifest.weights if name not in weights]:
         raise MissingWeight(
             f"the weight {missing[0]!r} is not in {WEIGHTS}",
             reason=f"{len(missing)} of {len(bundle.manifest.weights)} weights are missing",
             hint="copy or build the bundle again",
         )
+    wanted = bundle.manifest.arrays
+    for name, found in files.layout(arrays).items():
+        if found != wanted.get(name, found):
+            raise BundleCorrupt(f"{name!r} in {WEIGHTS} is {found}, not {wanted[name]}")
     return files.content(bundle, program.file, verify=verify).tobytes(), weights, state
 
 

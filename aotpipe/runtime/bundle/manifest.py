@@ -9,6 +9,7 @@
     parts         of a model with islands of Python: signatures and asserts of the programs' segments, and the
                   chain of steps of each entry point; absent otherwise
     precision     what is computed in fewer bits; absent where nothing is
+    arrays        dtype and shape of each array in the file of weights; older releases did not say so
     files         every other file of the bundle: SHA-256 and size
     digest        SHA-256 of all the above
 
@@ -51,6 +52,9 @@ _MOST_SAID: Final = 500
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 # One or more plain names: nothing absolute, no `..`, no drive, no backslash, nothing hidden.
 _PATH: Final = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*", re.ASCII)
+
+CODE: Final = re.compile(r"\.(py[cdowi]?|pth|so(\.[\w.]+)?|dylib|dll)$")
+"""The names of files that Python, or the loader of shared libraries, takes; a bundle has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,7 @@ class Manifest:
     files: Mapping[str, File]
     parts: Parts | None = field(default=None, metadata=OMIT_EMPTY)
     precision: Precision | None = field(default=None, metadata=OMIT_EMPTY)
+    arrays: Mapping[str, str] = field(default_factory=dict, metadata=OMIT_EMPTY)
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -211,6 +216,7 @@ def _from_json(content: dict[str, Any]) -> Manifest:
         programs=len(named),
     )
     unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
+    unsafe += filter(CODE.search, manifest.files)
     unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]
     unsafe += [name for name in named if name and name not in manifest.files]
     if unsafe:

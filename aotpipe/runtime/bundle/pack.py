@@ -81,7 +81,7 @@ def pack(
     destination = Path(out).absolute()
     require_replaceable(destination)
     source, sha256 = weights
-    names, _ = files.parted(tensor_file.read(source))
+    arrays = tensor_file.read(source)
     with typed_os_errors("the bundle", destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace.folder(destination) as work:
@@ -101,14 +101,17 @@ def pack(
                     key: EntryPoint(signature=signature, asserts=asserts.get(key, ()))
                     for key, signature in signatures.items()
                 },
-                weights=tuple(sorted(names)),
+                weights=tuple(sorted(files.parted(arrays)[0])),
+                arrays=files.layout(arrays),
                 programs=tuple(_record(target, result) for target, result in programs.items()),
                 findings=tuple(map(_without_folder, findings)),
                 files=packed,
                 parts=parts and _without_folders(parts),
                 precision=precision,
             )
-            _bytes(work, manifests.FILE_NAME, manifests.write(manifest))
+            written = manifests.write(manifest)
+            manifests.read(written)  # so that no bundle passes a limit that its readers have
+            _bytes(work, manifests.FILE_NAME, written)
     return Bundle(destination, manifest)
 
 

@@ -1,4 +1,5 @@
 import os
+from functools import partial
 
 import pytest
 
@@ -64,6 +65,47 @@ def test_a_link_to_itself(made):
     path.symlink_to(path)
     with pytest.raises(BundleCorrupt, match="is missing"):
         files.content(made, "weights.safetensors")
+
+
+@pytest.mark.parametrize(
+    "name", ["sitecustomize.py", "programs/iree-vmvx/libm.so.6", ".hidden.pyc", "README", "empty/"]
+)
+def test_what_was_added_is_refused_before_anything_is_read(made, monkeypatch, name):
+    (made.path / name).mkdir() if name.endswith("/") else (made.path / name).touch()
+    monkeypatch.setattr(files, "content", None)
+    monkeypatch.setattr(files, "arrays", None)
+    for load in (bundle.load, partial(bundle.load, verify=False)):
+        with pytest.raises(BundleCorrupt, match=f"{name.strip('/')} was added to the bundle"):
+            load(made)
+    monkeypatch.undo()
+    with pytest.raises(BundleCorrupt, match=f"{name.strip('/')} was added"):
+        bundle.verify(made)
+
+
+def test_a_bundle_that_kubernetes_mounts(made):
+    """A volume's files are links to a hidden folder, which is exchanged when they change."""
+    data = made.path / "..2026_01_01"
+    data.mkdir()
+    for each in [each for each in made.path.iterdir() if each != data]:
+        each.rename(data / each.name)
+        each.symlink_to(f"..data/{each.name}")
+    (made.path / "..data").symlink_to(data.name)
+    bundle.verify(made)
+    with bundle.load(made) as runner:
+        assert runner.infer(samples.call())["y"].shape == (2, 4)
+
+
+def test_a_file_that_is_not_loaded_must_not_lead_out_of_the_bundle(made, tmp_path):
+    path = made.path / "goldens.safetensors"
+    path.rename(tmp_path / "outside")
+    path.symlink_to(tmp_path / "outside")
+    with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
+        bundle.load(made)
+
+
+def test_a_file_that_is_not_loaded_may_be_missing(made):
+    (made.path / "goldens.safetensors").unlink()
+    bundle.load(made).close()
 
 
 def test_names_are_all_files_but_the_manifest(made):

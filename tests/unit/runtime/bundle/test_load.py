@@ -271,3 +271,18 @@ def test_it_imports_neither_torch_nor_a_compiler(root):
 
 def test_the_manifest_names_no_folder_of_the_builder(root):
     assert "somebody" not in (root / manifests.FILE_NAME).read_text()
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(
+    "array", [np.zeros(4, np.int32), np.zeros((2, 2), np.float32)], ids=["dtype", "shape"]
+)
+def test_weights_of_another_dtype_or_shape_do_not_reach_the_runtime(root, monkeypatch, verify, array):
+    """Of a forged bundle, whose digests fit."""
+    path, sha256 = samples.weights_file(weight=array)
+    entry = {"sha256": sha256, "size_bytes": path.stat().st_size}
+    path.replace(root / "weights.safetensors")
+    samples.rewrite_manifest(root, lambda content: content["files"].update({"weights.safetensors": entry}))
+    monkeypatch.setattr("aotpipe.runtime.iree.runtime.load", None)
+    with pytest.raises(BundleCorrupt, match=r"'weight' in weights.safetensors is .*, not float32\[4\]"):
+        aotpipe.load(root, verify=verify)

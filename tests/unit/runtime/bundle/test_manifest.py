@@ -206,6 +206,8 @@ def test_a_foreign_schema_is_named(schema):
         "a\nb",
         "a/b/",
         "manifest.json",
+        "programs/net.py",
+        "programs/libc.so.6",
     ],
 )
 def test_only_plain_names_below_the_bundle_are_files(name):
