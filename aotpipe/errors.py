@@ -261,7 +261,7 @@ class NoProgram(BundleError, exit_code=56):
 
 
 class IslandNotFound(BundleError, exit_code=57):
-    """The bundle needs a Python function that this host lacks."""
+    """The bundle needs a Python function that is not allowed, or that this host lacks."""
 
 
 class InputError(AotpipeError, exit_code=60, stage="input"):

@@ -289,7 +289,13 @@ class Chain:
             initial_state=initial_state,
             asserts={entry.name: entry.asserts for entry in self.legal.entries},
             parts=self.parts,
+            islands=self.island_names,
         )
+
+    @property
+    def island_names(self) -> tuple[str, ...]:
+        """What the model itself calls may run where its programs are compared with it."""
+        return tuple(island.name for island in self.parts.islands) if self.parts else ()
 
     def arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """The weights of all programs, and the initial state: views of what the model's tensors hold now."""

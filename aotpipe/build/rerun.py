@@ -143,6 +143,7 @@ def measure(
     variants: bool = True,
     threads: int | None = None,
     budget_s: float = 5.0,
+    islands: tuple[str, ...] = (),
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
 ) -> list[Row]:
@@ -151,7 +152,7 @@ def measure(
     A `model`, with the `args`, `kwargs` and options (up to the stage canonicalize) that the bundle was built
     with, is timed in turns with the programs, of which all are where no target is named. `variants` times the
     variant of each that would be loaded here. Programs and eager have `threads` threads, one per core where
-    None, and `budget_s` seconds for each program.
+    None, and `budget_s` seconds for each program. `islands` names what may run of a model with islands.
 
     Raises:
         BundleError, ModelError, ProgramCrashed
@@ -166,7 +167,7 @@ def measure(
             import torch
 
             threads = torch.get_num_threads()
-        loadable = replace(opened.loadable, threads=threads)
+        loadable = replace(opened.loadable, threads=threads, islands=islands)
         for program in opened.programs:
             if reason := why_not_runnable(program):
                 rows.append(Row(target=program.target, reason=reason))

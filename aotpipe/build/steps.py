@@ -120,6 +120,7 @@ def revalidate(
                 "and --tensorize as the build had them",
             )
         found = chain.reference()
+        loadable = replace(opened.loadable, islands=chain.island_names)
         rows = []
         for program in opened.programs:
             target = Target.parse(program.target)
@@ -127,8 +128,7 @@ def revalidate(
                 result: matrix.Result
                 try:
                     own, *others = (
-                        validate(opened.compiled(each), opened.loadable, found.goldens)
-                        for each in program.all
+                        validate(opened.compiled(each), loadable, found.goldens) for each in program.all
                     )
                     ran = tuple(each for each in others if each.status == "executed")
                     result = replace(own, variants=ran)

@@ -10,7 +10,6 @@ import click
 
 from aotpipe.cli import options, progress, text
 from aotpipe.cli.build import signature_text
-from aotpipe.cli.options import find_in_working_folder
 from aotpipe.core.serialization import attributes
 from aotpipe.core.units import duration, share, size
 from aotpipe.errors import ParityError
@@ -121,13 +120,13 @@ def _cells(program: Program, manifest: Manifest) -> tuple[str, ...]:
 @click.command()
 @options.bundle
 @click.option("-t", "--target", metavar="TARGET", help="One program. [default: every one that runs here]")
+@options.islands
 @options.as_json
-def selftest(*, bundle: Path, target: str | None, as_json: bool) -> int:
+def selftest(*, bundle: Path, target: str | None, islands: tuple[str, ...], as_json: bool) -> int:
     """Run the recorded calls of BUNDLE on this host and compare the answers; needs no torch."""
     from aotpipe.runtime import bundle as bundles
 
-    find_in_working_folder()
-    found = bundles.selftest(bundle, target)
+    found = bundles.selftest(bundle, target, islands=islands)
     rows = [
         {
             **attributes(each, "target outcome calls reason"),
@@ -195,6 +194,7 @@ def validate(
     show_default=True,
     help="Per program.",
 )
+@options.islands
 @options.as_json
 @options.quiet
 def bench(
@@ -203,7 +203,6 @@ def bench(
     """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
     from aotpipe.build.rerun import measure
 
-    find_in_working_folder()
     with progress.shown(quiet=quiet) as listener:
         rows = measure(bundle, model, on_event=listener, **asked, **options)
     # Computed where they are printed.
@@ -232,16 +231,16 @@ def bench(
 @click.option(
     "--calls", type=click.IntRange(min=1), default=20, show_default=True, help="Time so many calls of each."
 )
+@options.islands
 @options.as_json
-def islands(*, bundle: Path, target: str | None, calls: int, as_json: bool) -> None:
+def islands(*, bundle: Path, target: str | None, calls: int, islands: tuple[str, ...], as_json: bool) -> None:
     """Show the chain of BUNDLE: its programs and its islands of Python, with reasons, and what each takes.
 
     A bundle has a chain where it was built with --allow-islands and something could not be in a program.
     """
     from aotpipe.runtime.bundle import steps
 
-    find_in_working_folder()
-    found = steps(bundle, target, calls=calls)
+    found = steps(bundle, target, calls=calls, islands=islands)
     # Computed where they are printed.
     rows = (
         (

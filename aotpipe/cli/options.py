@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -242,8 +241,11 @@ compiling = _all(
 )
 """What a compile may use, and whether the cache takes part."""
 
-
-def find_in_working_folder() -> None:
-    """Let Python find modules there, as `python -m` does: those of a bundle's islands."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+islands = click.option(
+    "--island",
+    "islands",
+    multiple=True,
+    metavar="NAME",
+    help="Python that BUNDLE may run, by the name that `aotpipe inspect` lists; may be repeated. It comes "
+    "from an installed module, not from BUNDLE or the working folder. [default: none]",
+)

@@ -65,6 +65,7 @@ class Loadable:
             every worker maps it.
         threads: How many a program runs on; one per core where None.
         parts: Of a model with islands: what its programs hold in place of its entry points.
+        islands: The names of the islands that may run.
     """
 
     signatures: Mapping[str, Signature]
@@ -73,6 +74,7 @@ class Loadable:
     asserts: Mapping[str, tuple[str, ...]]
     threads: int | None = None
     parts: Parts | None = None
+    islands: tuple[str, ...] = ()
 
     @property
     def is_stateful(self) -> bool:
@@ -125,6 +127,7 @@ def loaded(process: Worker, compiled: Compiled, loadable: Loadable) -> Caller:
         signatures=loadable.signatures,
         initial_state=loadable.initial_state,
         asserts=loadable.asserts,
+        allowed=loadable.islands,
     )
 
 

@@ -5,15 +5,15 @@ Raises:
     NoProgram: It has no program for that target.
     IncompatibleHost: The program cannot run on this host, and what it lacks.
     MissingWeight: A weight that the program needs is not there.
-    IslandNotFound: A Python function that a chain needs is not there.
+    IslandNotFound: A Python function that a chain needs is not allowed, or not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from os import PathLike
-from typing import Any, Final
+from typing import Final
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.targets import Target
@@ -22,6 +22,7 @@ from aotpipe.runtime import loading, toolchain
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
+from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner
 
@@ -40,7 +41,7 @@ def load(
     verify: bool = True,
     driver: str = "auto",
     threads: int | None = None,
-    islands: Mapping[str, Callable[..., Any]] | None = None,
+    islands: Allowed = (),
 ) -> Runner:
     """Load a program of a bundle.
 
@@ -53,7 +54,9 @@ def load(
             this process. Where False they are mapped, shared between processes, and trusted.
         driver: `local-sync` (in the calling thread), `local-task` (several threads), or `auto`.
         threads: Of `local-task`; one per core where None.
-        islands: By name, the Python functions of a model with islands; by default they are imported.
+        islands: The names of the Python functions that a model with islands may call, as `aotpipe inspect`
+            lists them, or functions by these names. One that is only named must be marked, and is imported
+            from an installed module: never from the bundle or the working folder.
 
     Returns:
         A runner with the bundle's initial state, a context manager.
@@ -77,7 +80,7 @@ def load(
         signatures=manifest.signatures,
         initial_state=state,
         asserts=manifest.asserts,
-        given=islands,
+        allowed=islands,
     )
 
 

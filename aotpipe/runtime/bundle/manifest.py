@@ -35,7 +35,7 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Dialect, Finding, Partition, Schedule, Status
 from aotpipe.errors import BundleCorrupt, UnsupportedSchema
 from aotpipe.runtime.bundle import limits
-from aotpipe.runtime.islands.chain import Parts
+from aotpipe.runtime.islands.chain import Parts, require_chains
 
 SCHEMA: Final = 1
 FILE_NAME: Final = "manifest.json"
@@ -215,6 +215,8 @@ def _from_json(content: dict[str, Any]) -> Manifest:
         [signature for each in signatures for signature in each.values()],
         programs=len(named),
     )
+    if manifest.parts:
+        require_chains(manifest.parts, manifest.signatures)
     unsafe = [name for name in manifest.files if not _PATH.fullmatch(name) or name == FILE_NAME]
     unsafe += filter(CODE.search, manifest.files)
     unsafe += [name for name, file in manifest.files.items() if not _DIGEST.fullmatch(file.sha256)]

@@ -6,11 +6,11 @@ the end. Steps are timed in this process. Needs no torch, but for islands that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from aotpipe.core.stages import Parity, ParityCase
 from aotpipe.core.targets import Target
@@ -20,6 +20,7 @@ from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.load import choose, contents, load, why_not_runnable
 from aotpipe.runtime.bundle.manifest import WEIGHTS, Program
 from aotpipe.runtime.goldens import Golden, examples, sequences
+from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import ChainRunner, StepTime, load_parts
 from aotpipe.runtime.worker import Worker
 
@@ -52,10 +53,13 @@ class SelfTest:
         return "passed" in outcomes and "failed" not in outcomes
 
 
-def selftest(path: str | PathLike[str], target: str | Target | None = None) -> SelfTest:
+def selftest(
+    path: str | PathLike[str], target: str | Target | None = None, *, islands: Allowed = ()
+) -> SelfTest:
     """Run the recorded calls.
 
     Without a target, those of every program that this host can run; a target's variants count as it.
+    `islands` are those of `load`.
 
     Raises:
         BundleError: The bundle, or the program of the target, cannot be used on this host.
@@ -68,17 +72,17 @@ def selftest(path: str | PathLike[str], target: str | Target | None = None) -> S
     every = {each.target: each for program in programs for each in program.all}
     return SelfTest(
         name=bundle.manifest.name,
-        targets=tuple(_result(bundle, program, calls) for program in every.values()),
+        targets=tuple(_result(bundle, program, calls, islands) for program in every.values()),
     )
 
 
-def _result(bundle: Bundle, program: Program, calls: Sequence[Golden]) -> TargetResult:
+def _result(bundle: Bundle, program: Program, calls: Sequence[Golden], islands: Allowed) -> TargetResult:
     result = partial(TargetResult, target=program.target)
     if reason := why_not_runnable(program) if program.file else program.reason:
         return result(outcome="skipped", reason=reason)
     try:
         with Worker() as process:
-            parity = _judged(_loaded(process, bundle, program), calls)
+            parity = _judged(_loaded(process, bundle, program, islands), calls)
     except BundleError:
         raise
     except AotpipeError as error:
@@ -106,7 +110,7 @@ def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> Parity:
     return Parity(cases=tuple(cases), calls=compared, rule="")
 
 
-def _loaded(process: Worker, bundle: Bundle, program: Program) -> Worker | ChainRunner:
+def _loaded(process: Worker, bundle: Bundle, program: Program, islands: Allowed) -> Worker | ChainRunner:
     """What calls the program: the worker, or a chain whose segments it runs."""
     payload, _, state = contents(bundle, program, verify=True)
     weights = files.locate(bundle.path, WEIGHTS)
@@ -116,15 +120,12 @@ def _loaded(process: Worker, bundle: Bundle, program: Program) -> Worker | Chain
         signatures=bundle.manifest.signatures,
         initial_state=state,
         asserts=bundle.manifest.asserts,
+        allowed=islands,
     )
 
 
 def steps(
-    path: str | PathLike[str],
-    target: str | Target | None = None,
-    *,
-    calls: int,
-    islands: Mapping[str, Callable[..., Any]] | None = None,
+    path: str | PathLike[str], target: str | Target | None = None, *, calls: int, islands: Allowed = ()
 ) -> tuple[StepTime, ...]:
     """Run a bundle's chains and time each step of some calls; the other arguments are those of `load`.
 

@@ -8,24 +8,32 @@ A template is an argument or a result of a Python function as JSON, with its ten
 tuples, dicts with text keys, texts, bools and None; tensors, integers and floats are leaves of a kind;
 anything else is an object, which a template names by its number and JSON cannot hold.
 
-The function of an island is given, marked in this process, or imported; a host calls no function of a bundle
-that has no mark. Raises `IslandNotFound` for the first that is missing. torch is imported only for an island
-that is an op of its own.
+A host calls no Python that it was not told to: a function is given, or allowed by its name, and then has a
+mark in this process or in the module that is imported for it. Ops of torch are allowed where they only
+compute. Raises `IslandNotFound` for what is missing. torch is imported only for an island that is an op.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, ClassVar, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from aotpipe.core.serialization import Serializable, renamed
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.errors import IslandNotFound, SourceLine
 
+if TYPE_CHECKING:
+    import torch
+
 Template = dict[str, Any]
+Allowed = Mapping[str, Callable[..., Any]] | Collection[str]
+"""The islands that may run: their names, or by name the functions that run in their place."""
 Kind = Literal["tensor", "int", "float"]
 Arrays = Literal["torch", "numpy"]
 """What a function takes and gives: torch's tensors or numpy's arrays."""
@@ -101,6 +109,8 @@ class Parts(Serializable):
         return tuple(island for chain in self.chains.values() for island in chain.islands)
 
 
+# Ops that check their arguments; what only other ops call (`aten._unsafe_index`) may read foreign memory.
+_CHECKED_OP: Final = re.compile(r"(aten|prims)\.(?!_)\w+\.\w+|aten\._(linalg|fft)_\w+\.\w+")
 MARK: Final = "__aotpipe_island__"
 """The attribute of a marked function that holds its `Mark`."""
 
@@ -181,22 +191,73 @@ def unpack(template: Template, leaf: Callable[[Kind, int], Any], objects: Sequen
             raise ValueError(f"not a part of a template: {kind!r}")
 
 
+def require_chains(parts: Parts, signatures: Mapping[str, Signature]) -> None:
+    """Check that each entry point has a chain whose steps take what is there and give what is wanted.
+
+    Raises:
+        ValueError: One does not.
+    """
+    if parts.chains.keys() != signatures.keys():
+        raise ValueError(f"the chains are of {list(parts.chains)}, not of {list(signatures)}")
+    for name, chain in parts.chains.items():
+        signature = signatures[name]
+        known = {chain.inputs.get(leaf.name) for leaf in signature.tensor_inputs}
+        known |= {before for before, _ in chain.state.values()}
+        for step in chain.steps:
+            if isinstance(step, Segment) and step.entry_point not in parts.signatures:
+                raise ValueError(f"a chain has the segment {step.entry_point!r}, which no program has")
+            if lacking := set(step.inputs) - known:
+                raise ValueError(f"a step of {name!r} takes {min(lacking)!r}, which no step before it gives")
+            if isinstance(step, Island):
+                _require_arguments(step)
+            known |= {each if isinstance(each, str) else each.name for each in step.outputs}
+        wanted = {*chain.outputs.values(), *(after for _, after in chain.state.values())}
+        named = (set(chain.outputs), set(chain.state))
+        if named != ({o.name for o in signature.tensor_outputs}, {s.name for s in signature.state}):
+            raise ValueError(f"the chain of {name!r} gives other outputs or states than its signature has")
+        if None in known or not wanted <= known:
+            raise ValueError(f"the chain of {name!r} lacks an input, an output or a state")
+
+
+def _require_arguments(island: Island) -> None:
+    """Raise ValueError, or TypeError, where a template is not of arguments of the island's inputs."""
+
+    def leaf(kind: Kind, number: Any) -> None:
+        if type(number) is not int or not 0 <= number < len(island.inputs):
+            raise ValueError(f"{island.name} has no {kind} number {number!r}")
+
+    args, kwargs = unpack(island.arguments, leaf)
+    if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
+        raise ValueError(f"{island.name} has no arguments")  # noqa: TRY004  # as all that is wrong in a manifest
+
+
 def mark_of(function: object) -> Mark | None:
     """The mark of a function; None where it has none."""
     return getattr(function, MARK, None)
 
 
-def functions(
-    islands: Iterable[Island], given: Mapping[str, Callable[..., Any]] | None = None
-) -> dict[str, Callable[..., Any]]:
+def functions(islands: Iterable[Island], allowed: Allowed = ()) -> dict[str, Callable[..., Any]]:
     """What each island runs, by its name.
 
-    Those that are `given` by name come first.
+    A name that is allowed is `package.module:function`, or with a dot in place of the colon, or an op's
+    (`mylib.sort.default`). No module is imported from the working folder, which may be a bundle.
 
     Raises:
-        IslandNotFound: A function that this host lacks.
+        IslandNotFound: A function that is not allowed, or that this host lacks.
     """
-    return {island.name: _function(island, given or {}) for island in islands}
+    every = list({island.name: island for island in islands}.values())
+    names = {name.replace(":", ".") for name in ([allowed] if isinstance(allowed, str) else allowed)}
+    unnamed = [island for island in every if island.name.replace(":", ".") not in names]
+    if refused := [island for island in unnamed if island.kind != "op" or not _only_computes(island)]:
+        listed = [island.name for island in refused]
+        raise IslandNotFound(
+            f"the bundle runs Python that is not allowed: {', '.join(listed)}",
+            reason="an island can do whatever you can",
+            hint=f"if you trust it, pass islands={listed}, or --island {' --island '.join(listed)}",
+            where=refused[0].where,
+        )
+    given = allowed if isinstance(allowed, Mapping) else {}
+    return {island.name: _function(island, given) for island in every}
 
 
 def _function(island: Island, given: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
@@ -210,23 +271,46 @@ def _function(island: Island, given: Mapping[str, Callable[..., Any]]) -> Callab
         return MARKS[island.name].function
     module, _, path = island.name.partition(":")
     try:
+        _require_elsewhere(island, module.partition(".")[0])
         root: object = importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise _missing(island, f"{module} cannot be imported: {error}") from error
     mark = mark_of(_attribute(island, root, path))
     if mark is None:
-        # A bundle names what is called: it must not be able to name any function of a host.
         raise _missing(island, f"{path} of {module} is not marked by aotpipe.eager_island")
     return mark.function
 
 
-def _op(island: Island) -> Callable[..., Any]:
+def _require_elsewhere(island: Island, package: str) -> None:
+    """Check where a package would come from, before any of it runs; one that is imported already has run."""
+    spec = None if package in sys.modules else importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations or [spec.origin or ""]) if spec else ():
+        if Path(place).resolve().parent == Path.cwd():
+            raise _missing(island, f"{package} lies in the working folder, from which no island is imported")
+
+
+def _op(island: Island) -> torch._ops.OpOverload:
     import torch
 
     found = _attribute(island, torch.ops, island.name)
     if not isinstance(found, torch._ops.OpOverload):  # noqa: SLF001  # torch has no public name for an op's type
         raise _missing(island, f"{island.name} is no op of torch")
     return found
+
+
+def _only_computes(island: Island) -> bool:
+    """Whether an op takes tensors and gives tensors, and no more: `aten.save` writes files."""
+    if not _CHECKED_OP.fullmatch(island.name):
+        return False
+    schema = _op(island)._schema  # noqa: SLF001  # where torch has it
+    tensors, numbers = ("Tensor", "List[Tensor]"), ("int", "float", "bool", "number")
+    given = [str(each.type) for each in schema.returns]
+    return (
+        not schema.is_mutable
+        and any(str(each.type) in tensors for each in schema.arguments)
+        and bool(given)
+        and all(each in (*tensors, *numbers) for each in given)
+    )
 
 
 def _attribute(island: Island, root: object, path: str) -> object:
@@ -240,6 +324,6 @@ def _missing(island: Island, reason: str) -> IslandNotFound:
     return IslandNotFound(
         f"the bundle needs the Python function {island.name}",
         reason=reason,
-        hint=f"put its module on the path, or pass islands={{{island.name!r}: function}}",
+        hint=f"install its module, import it yourself, or pass islands={{{island.name!r}: function}}",
         where=island.where,
     )

@@ -26,7 +26,17 @@ from aotpipe.core.signature import Signature, TensorSpec, dim_symbols, evaluate_
 from aotpipe.errors import IslandFailed, SourceLine
 from aotpipe.model import source
 from aotpipe.runtime.input_checks import Checker
-from aotpipe.runtime.islands.chain import Chain, Island, Kind, Parts, Segment, functions, pack, unpack
+from aotpipe.runtime.islands.chain import (
+    Allowed,
+    Chain,
+    Island,
+    Kind,
+    Parts,
+    Segment,
+    functions,
+    pack,
+    unpack,
+)
 from aotpipe.runtime.runner import BaseRunner, Entry
 
 S = TypeVar("S")
@@ -135,19 +145,19 @@ def load_parts(
     signatures: Mapping[str, Signature],
     initial_state: Mapping[str, Array],
     asserts: Mapping[str, tuple[str, ...]],
-    given: Mapping[str, Callable[..., Any]] | None = None,
+    allowed: Allowed = (),
 ) -> S | ChainRunner:
     """Load a program, and where it holds the segments of a model in parts, make the chain over them.
 
     `load` takes `signatures`, `initial_state` and `asserts`, and gives what calls a program. `asserts` are of
-    a model without islands; functions that are `given` by name come before those that are found.
+    a model without islands; `allowed` is that of `chain.functions`.
 
     Raises:
-        IslandNotFound: This host lacks a function; nothing was loaded.
+        IslandNotFound: A function is not allowed, or this host lacks it; nothing was loaded.
     """
     if parts is None:
         return load(signatures=signatures, initial_state=initial_state, asserts=asserts)
-    found = functions(parts.islands, given)
+    found = functions(parts.islands, allowed)
     segments = load(signatures=parts.signatures, initial_state={}, asserts=parts.asserts)
     return ChainRunner(segments, parts, signatures=signatures, initial_state=initial_state, functions=found)
 

@@ -160,7 +160,7 @@ def _build(closed: graphs.Closed, settings: Settings) -> Built:
         runner=_loaded(chain, compiled),
         signature=chain.legal.entries[0].signature,
         ratio=ratio,
-        islands=tuple(island.name for island in chain.parts.islands) if chain.parts else (),
+        islands=chain.island_names,
     )
 
 
@@ -173,6 +173,7 @@ def _loaded(chain: Chain, compiled: Compiled) -> Runner:
         signatures={entry.name: entry.signature},
         initial_state=state,
         asserts={entry.name: entry.asserts},
+        allowed=chain.island_names,
     )
 
 

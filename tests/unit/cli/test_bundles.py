@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from aotpipe.build import rerun
 from aotpipe.cli import cli, guarded, host
 from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
+from aotpipe.errors import BundleCorrupt, IslandNotFound
+from aotpipe.runtime import process
 from tests.unit.cli.commands import run
 from tests.unit.runtime.bundle import samples
 
@@ -154,12 +159,34 @@ def test_a_model_file_with_an_island(tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path("sorting.py").write_text(NET)
     settings = ["-t", "iree-vmvx", "--allow-islands", "-q", "--no-cache", "--no-latency", "--out", "b"]
     run("build", "sorting.py", *settings)
-    listed = run("islands", "b", "--calls", "2")
+    with pytest.raises(IslandNotFound, match="not allowed: sorting:order"):
+        run("selftest", "b")
+    allowed = ("--island", "sorting:order")
+    assert "passed" in run("selftest", "b", *allowed)
+    listed = run("islands", "b", "--calls", "2", *allowed)
     assert "function  sorting:order" in listed
     assert "sorting.py:12" in listed
-    assert [step["kind"] for step in json.loads(run("islands", "b", "--calls", "2", "--json"))] == [
+    assert [step["kind"] for step in json.loads(run("islands", "b", "--calls", "2", "--json", *allowed))] == [
         "program",
         "function",
         "program",
     ]
     assert "sorting:order  sorting.py:12  numpy's sort" in run("inspect", "b")
+    assert "forward" in run("bench", "b", "--seconds", "0.1", *allowed)
+
+
+def test_a_command_runs_no_python_of_the_working_folder(tmp_path: Path) -> None:
+    """`cd BUNDLE; aotpipe selftest .` imported what a bundle's author put there."""
+    samples.packed(tmp_path / "b")
+    (tmp_path / "b" / "numpy.py").write_text("raise SystemExit('it ran')")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "aotpipe", "selftest", "."],
+        cwd=tmp_path / "b",
+        env={**os.environ, "PYTHONPATH": process.python_path()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "numpy.py was added" in done.stderr) == (BundleCorrupt.exit_code, True), (
+        done.stderr
+    )

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.errors import BundleError, TargetError
+from aotpipe.errors import BundleError, IslandNotFound, TargetError
 from aotpipe.runtime.bundle import open_bundle, selftest, steps
 from tests.unit.islands.models import Chained, Factored, Masked, N, Sorted
+
+ORDER = "tests.unit.islands.models:order"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sorted, Path]:
 def test_calls_are_eager_s_over_sizes_and_state(bundle: tuple[Sorted, Path]) -> None:
     model, path = bundle
     eager = copy.deepcopy(model)
-    with aotpipe.load(path) as runner:
+    with aotpipe.load(path, islands=[ORDER]) as runner:
         for _ in range(2):
             for size in (3, 1, 8, 5, 2):
                 x = torch.randn(size, 4)
@@ -54,16 +56,24 @@ def test_a_bundle_lists_its_islands_and_passes_its_own_test(bundle: tuple[Sorted
     parts = open_bundle(bundle[1]).manifest.parts
     assert parts is not None
     [island] = parts.islands
-    assert (island.name, island.reason) == ("tests.unit.islands.models:order", "numpy's sort")
+    assert (island.name, island.reason) == (ORDER, "numpy's sort")
     assert str(island.where).startswith("models.py:")
-    assert selftest(bundle[1]).passed
+    assert selftest(bundle[1], islands=[ORDER]).passed
+
+
+def test_no_island_runs_that_was_not_allowed(bundle: tuple[Sorted, Path]) -> None:
+    for run in (aotpipe.load, selftest):
+        with pytest.raises(IslandNotFound, match=f"not allowed: {ORDER}"):
+            run(bundle[1])
+    with aotpipe.load(bundle[1], islands={ORDER: lambda x, width, scale: (x[:, :2], width)}) as runner:
+        assert runner.infer({"x": np.ones((2, 4), np.float32)})["output"].shape == (2, 4)
 
 
 def test_each_step_is_timed(bundle: tuple[Sorted, Path]) -> None:
-    found = steps(bundle[1], calls=3)
+    found = steps(bundle[1], calls=3, islands=[ORDER])
     assert [(step.kind, step.calls) for step in found] == [("program", 3), ("function", 3), ("program", 3)]
     assert sum(step.share for step in found) == pytest.approx(1)
-    assert found[1].to_json()["name"] == "tests.unit.islands.models:order"
+    assert found[1].to_json()["name"] == ORDER
 
 
 @pytest.mark.parametrize(
@@ -87,7 +97,8 @@ def test_other_islands(tmp_path: Path, model: torch.nn.Module, example: torch.Te
         latency=False,
         out=tmp_path / "b",
     )
-    with aotpipe.load(built) as runner:
+    names = [island.name for island in built.manifest.parts.islands if island.kind == "function"]
+    with aotpipe.load(built, islands=names) as runner:
         for x in (example, *others):
             got = runner.infer({"x": x.numpy()})["output"]
             np.testing.assert_allclose(got, model(x).numpy(), rtol=1e-4, atol=1e-4)
