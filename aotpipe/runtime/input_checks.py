@@ -1,7 +1,8 @@
 """Brings what a call passes into the one form that a program takes, and checks it before anything runs.
 
 `Checker(signature).check(inputs)` gives C-contiguous arrays in the order of the signature and the size of
-each symbol. It is on the path of every call: a Checker is made once per entry point.
+each symbol. Shapes are checked before anything is copied, and integers with a range are copied before they
+are checked. It is on the path of every call: a Checker is made once per entry point.
 
 An array must have the very dtype of the signature: nothing is converted behind the caller's back. Python
 numbers and nested lists have no dtype; they are converted where that loses nothing (integers exactly,
@@ -25,6 +26,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -35,12 +37,15 @@ from numpy.typing import ArrayLike
 
 from aotpipe.core.dtypes import Array, name_of, numpy_dtype
 from aotpipe.core.signature import Constant, Presence, Signature, TensorSpec, evaluate_dim
+from aotpipe.core.units import size
 from aotpipe.errors import InputDtype, InputError, InputShape, InputValue, MissingInput, UnknownInput
+from aotpipe.runtime import process
 from aotpipe.runtime.dim_binding import Binder
 
 # numpy's kind of a Python value -> the kinds it may become; ml_dtypes' types are of kind V.
 _BECOMES: Final[Mapping[str, str]] = {"b": "b", "i": "iufcV", "u": "iufcV", "f": "fcV", "c": "c"}
 _MOST_SHAPES: Final = 64
+_memory_bytes = cache(process.default_memory_limit)
 # Read-only, as what `broadcast_to` gives is.
 _TRUE, _FALSE = (np.broadcast_to(flag, ()) for flag in (True, False))
 
@@ -54,6 +59,8 @@ class _Range:
     high: float
     unsigned: np.dtype[Any] | None
     """The unsigned dtype of the same width: there, negative numbers exceed `high`, so one comparison does."""
+    is_trusted: bool
+    """Whether a program may read a table by these values, unchecked: ranges of floats prove no index."""
 
 
 class Checker:
@@ -66,6 +73,7 @@ class Checker:
         self._leaves = tuple((spec.name, numpy_dtype(spec.dtype), spec) for spec in specs)
         self._names = frozenset(spec.name for spec in specs)
         self._binder = Binder(specs, signature.symbols, signature.guards)
+        self._bind = lru_cache(_MOST_SHAPES)(self._bound)
         self._ranges = tuple(
             _range(index, spec)
             for index, spec in enumerate(specs)
@@ -82,6 +90,7 @@ class Checker:
             inputs = self._packer.pack(inputs)
         arrays: list[Array] = []
         shapes = []
+        copied = []
         for name, dtype, spec in self._leaves:
             try:
                 value = inputs[name]
@@ -89,16 +98,33 @@ class Checker:
                 raise self._names_error(inputs) from None
             if type(value) is not np.ndarray or value.dtype != dtype:
                 value = _convert(spec, value, dtype)
-            elif not value.flags.c_contiguous:
-                value = np.asarray(value, order="C")
+            if not value.flags.c_contiguous:
+                copied.append(len(arrays))
             arrays.append(value)
             shapes.append(value.shape)
         if len(inputs) != len(arrays):
             raise self._names_error(inputs)
-        sizes = self._binder.bind(tuple(shapes))
+        sizes = self._bind(tuple(shapes))
+        for index in copied:
+            arrays[index] = arrays[index].copy()
         for bounds in self._ranges:
-            self._check_range(bounds, arrays[bounds.index])
+            index = bounds.index
+            if bounds.is_trusted and index not in copied:
+                # Another thread may write to what the caller passed, between the check and the program.
+                arrays[index] = arrays[index].copy()
+            self._check_range(bounds, arrays[index])
         return arrays, sizes
+
+    def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> Mapping[str, int]:
+        """The size of each symbol, of shapes that can be copied."""
+        sizes = self._binder.bind(shapes)
+        for (name, dtype, _), shape in zip(self._leaves, shapes, strict=True):
+            if (size_bytes := math.prod(shape) * dtype.itemsize) > _memory_bytes():
+                raise InputShape(
+                    f"input {name!r} of shape {list(shape)} is larger than this machine's memory",
+                    reason=f"a call would copy {size(size_bytes)}, also of an array whose elements are one",
+                )
+        return sizes
 
     def unpacked(self, inputs: Mapping[str, Any], outputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of a call in the form in which its inputs were: without flags and what is not there."""
@@ -150,13 +176,14 @@ def _range(index: int, spec: TensorSpec) -> _Range:
     low, high = spec.value_range
     dtype = numpy_dtype(spec.dtype)
     one_pass = dtype.kind == "i" and low == 0 and high <= np.iinfo(dtype).max
-    return _Range(index, low, high, np.dtype(f"u{dtype.itemsize}") if one_pass else None)
+    unsigned = np.dtype(f"u{dtype.itemsize}") if one_pass else None
+    return _Range(index, low, high, unsigned, is_trusted=dtype.kind in "iu")
 
 
 def _convert(spec: TensorSpec, value: ArrayLike, dtype: np.dtype[Any]) -> Array:
     """An array of the dtype from what is none, or from another kind of array (memoryview, torch.Tensor)."""
     try:
-        array = np.asarray(value, order="C")
+        array = np.asarray(value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         kind = InputShape if "inhomogeneous" in str(error) else InputDtype
         raise kind(

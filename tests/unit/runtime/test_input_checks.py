@@ -34,7 +34,7 @@ def test_arrays_come_back_in_order_and_not_copied():
     inputs = call(3)
     arrays, sizes = check(TWO, dict(reversed(inputs.items())))
     assert arrays[0] is inputs["x"]
-    assert arrays[1] is inputs["ids"]
+    assert arrays[1].tolist() == inputs["ids"].tolist()  # with a range, by which a program may index
     assert sizes == {"batch": 3}
 
 
@@ -199,3 +199,40 @@ def test_it_is_fast_enough_to_serve():
     checker, inputs = Checker(TWO), call()
     seconds = min(timeit.repeat(lambda: checker.check(inputs), number=1000, repeat=7)) / 1000
     assert seconds < 50e-6  # about 4 us on an idle machine; the bound is for a busy one
+
+
+IDS = signature("ids: int64[n] in [0, 9]", symbols=["n=1.."])
+
+
+def test_what_another_thread_writes_after_the_check_does_not_reach_a_program(monkeypatch):
+    """A program read foreign rows, and died by SIGSEGV."""
+    ids = np.arange(4)
+    checked = Checker._check_range
+
+    def check_and_race(self, bounds, array):
+        checked(self, bounds, array)
+        ids[:] = 1 << 40
+
+    monkeypatch.setattr(Checker, "_check_range", check_and_race)
+    (array,), _ = Checker(IDS).check({"ids": ids})
+    assert array.tolist() == [0, 1, 2, 3]
+    assert ids[0] == 1 << 40
+
+
+@pytest.mark.parametrize(("dims", "said"), [("n", "larger than this machine's memory"), ("4", "wants 4")])
+def test_a_broadcast_array_of_terabytes_is_refused_before_it_is_copied(dims, said):
+    ids = np.broadcast_to(np.int64(1), (1 << 39,))
+    for text in (f"ids: int64[{dims}] in [0, 9]", f"ids: int64[{dims}]"):
+        with pytest.raises(InputShape, match=said):
+            check(signature(text, symbols=["n=1.."]), {"ids": ids})
+
+
+def test_an_array_in_another_byte_order_is_refused():
+    with pytest.raises(InputDtype, match="in another byte order"):
+        Checker(IDS).check({"ids": np.arange(4).astype(">i8")})
+
+
+def test_a_small_broadcast_array_is_taken():
+    (array,), _ = Checker(IDS).check({"ids": np.broadcast_to(np.int64(7), (3,))})
+    assert array.flags.c_contiguous
+    assert array.tolist() == [7, 7, 7]
