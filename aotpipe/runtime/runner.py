@@ -135,9 +135,10 @@ class BaseRunner(ABC, Generic[E]):
             Every tensor output of its signature, by name, but for those that are not there; the arrays are
             the caller's own.
         """
+        self._require_process()
         entry, arrays, sizes = self._admitted(self._entry(entry_point), inputs)
         with self._lock:
-            self._require_usable()
+            self._require_open()
             outputs = self._call(entry, arrays, sizes)
         return entry.checker.unpacked(inputs, outputs)
 
@@ -166,13 +167,19 @@ class BaseRunner(ABC, Generic[E]):
 
     def reset(self) -> None:
         """Go back to the initial state."""
+        self._require_process()
         with self._lock:
-            self._require_usable()
+            self._require_open()
             self._forget()
             self._state = {name: self._placed(name, array) for name, array in self._initial_state.items()}
 
     def close(self) -> None:
-        """Free the program and its state; calls after it are refused."""
+        """Free the program and its state; calls after it are refused.
+
+        Of another process, which forked this one, they are not this one's to free.
+        """
+        if self._process != os.getpid():
+            return
         with self._lock:
             self._is_open = False
             self._forget()
@@ -187,7 +194,7 @@ class BaseRunner(ABC, Generic[E]):
     def _entry(self, name: str | None) -> E:
         entries = self._entries
         if not entries:
-            self._require_usable()
+            self._require_open()
         known = self._named if name is None else entries
         if name is None:
             name = next(iter(known)) if len(known) == 1 else "forward"
@@ -200,11 +207,14 @@ class BaseRunner(ABC, Generic[E]):
             )
         return entries[name]
 
-    def _require_usable(self) -> None:
+    def _require_open(self) -> None:
         if not self._is_open:
             raise RuntimeError("this runner is closed")
+
+    def _require_process(self) -> None:
         if self._process != os.getpid():
-            # The threads of the device are not there in a forked child: a call would wait for ever.
+            # The threads of the device are not there in a forked child, nor one that may hold the lock: a
+            # call would wait for ever.
             raise ProgramCrashed(
                 "this runner was made before the process forked",
                 hint="load the program in the child, or start workers with the method `spawn`",

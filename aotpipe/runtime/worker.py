@@ -14,6 +14,7 @@ Raises:
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -43,14 +44,16 @@ _CALL_TIMEOUT_S: Final = 300.0
 _BYTECODE_TIMEOUT_S: Final = 3600.0
 _LOAD_TIMEOUT_S: Final = 120.0
 _TAIL_LINES: Final = 12
+_PR_SET_PDEATHSIG: Final = 1
 _ARRAYS: Final = "__arrays__"
 
 
 class Worker:
     """A process that holds one program; a context manager that ends it.
 
-    Each call has `timeout_s`, or what is plenty for the program's target; `backend` is what it will run
-    programs of, to import while it waits for one.
+    On Linux it ends with the thread that makes it, too, and with that thread's process. Each call has
+    `timeout_s`, or what is plenty for the program's target; `backend` is what it will run programs of, to
+    import while it waits for one.
     """
 
     def __init__(self, *, timeout_s: float | None = None, backend: Backend | None = None) -> None:
@@ -61,7 +64,10 @@ class Worker:
         fd = theirs.fileno()
         self._process = subprocess.Popen(
             # -P: a file of the user's folder must not stand in for a module that the worker imports.
-            [sys.executable, "-P", "-m", "aotpipe.runtime.worker", str(fd), *filter(None, [backend])],
+            [
+                *(sys.executable, "-P", "-m", "aotpipe.runtime.worker", str(fd), str(os.getpid())),
+                *filter(None, [backend]),
+            ],
             # What is compared must not depend on what a runtime pads inputs with.
             env={**os.environ, "PYTHONPATH": process.python_path(), "AOTPIPE_GARBAGE_PADDING": "1"},
             stdin=subprocess.DEVNULL,
@@ -201,12 +207,17 @@ def receive(source: Connection) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def main() -> None:
-    """Answer the messages of the connection that the first argument names, until it ends."""
+    """Answer the messages of the connection that the first argument names, until it or the parent ends."""
+    fd, parent, *backends = sys.argv[1:]
+    if sys.platform == "linux":
+        # A call that hangs does not see the end of the connection.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(parent):  # it has died already
+        return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):
         # Where memory runs out, the kernel is to end this process and not the build.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    fd, *backends = sys.argv[1:]
     connection = Connection(int(fd))
     for backend in backends:
         runtime(cast("Backend", backend))

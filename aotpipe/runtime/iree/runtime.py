@@ -117,8 +117,9 @@ class Runner(BaseRunner[_Entry]):
     def close(self) -> None:
         """Free the program and its state; calls after it are refused."""
         super().close()
-        self._context = self._weights = self._workspace = None
-        devices.release(self._device)
+        if not self._is_open:
+            self._context = self._weights = self._workspace = None
+            devices.release(self._device)
 
     def _invoke(self, entry: _Entry, arrays: list[Array]) -> Any:
         arguments = iree.VmVariantList(len(entry.state) + len(arrays) + 1)

@@ -109,3 +109,14 @@ def test_every_state_has_an_initial_value_that_fits():
 def test_a_failure_in_one_line():
     assert first_line(ValueError("\n  one\ntwo")) == "one"
     assert first_line(ValueError("")) == "ValueError"
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have():
+    """Another thread of the parent may have held the lock."""
+    runner = adder()
+    runner._process = -1
+    with runner._lock:
+        for use in (lambda: runner.infer(call(1)), runner.reset):
+            with pytest.raises(ProgramCrashed, match="made before the process forked"):
+                use()
+        runner.close()

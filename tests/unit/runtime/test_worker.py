@@ -227,6 +227,25 @@ def test_a_worker_ends_with_its_parent() -> None:
     pytest.fail("the worker outlived its parent")
 
 
+def test_a_worker_ends_with_its_parent_in_a_call(payload: bytes, tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    if not (parent := os.fork()):
+        started = Worker()
+        _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)})
+        message = {"do": "time", "entry_point": "step", "samples": 1 << 40, "reset": False}
+        worker_module.send(started._connection, message, {"x": _X})
+        time.sleep(0.2)
+        os.write(theirs, str(started._process.pid).encode())
+        os._exit(0)
+    pid = int(os.read(ours, 20))
+    os.waitpid(parent, 0)
+    with _killed_after(20, pid):
+        start = time.monotonic()
+        while Path(f"/proc/{pid}").exists():
+            assert time.monotonic() - start < 10
+            time.sleep(0.02)
+
+
 def test_a_file_of_the_users_folder_stands_in_for_nothing(
     payload: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
