@@ -204,16 +204,19 @@ def require_chains(parts: Parts, signatures: Mapping[str, Signature]) -> None:
         known = {chain.inputs.get(leaf.name) for leaf in signature.tensor_inputs}
         known |= {before for before, _ in chain.state.values()}
         for step in chain.steps:
-            if isinstance(step, Segment) and step.entry_point not in parts.signatures:
-                raise ValueError(f"a chain has the segment {step.entry_point!r}, which no program has")
+            if isinstance(step, Segment):
+                own = parts.signatures.get(step.entry_point)
+                named = own and ({s.name for s in own.tensor_inputs}, {s.name for s in own.tensor_outputs})
+                if named != (set(step.inputs), set(step.outputs)):
+                    raise ValueError(f"no program has the segment {step.entry_point!r} of {name!r}")
             if lacking := set(step.inputs) - known:
                 raise ValueError(f"a step of {name!r} takes {min(lacking)!r}, which no step before it gives")
             if isinstance(step, Island):
                 _require_arguments(step)
             known |= {each if isinstance(each, str) else each.name for each in step.outputs}
         wanted = {*chain.outputs.values(), *(after for _, after in chain.state.values())}
-        named = (set(chain.outputs), set(chain.state))
-        if named != ({o.name for o in signature.tensor_outputs}, {s.name for s in signature.state}):
+        named = ({s.name for s in signature.tensor_outputs}, {s.name for s in signature.state})
+        if named != (set(chain.outputs), set(chain.state)):
             raise ValueError(f"the chain of {name!r} gives other outputs or states than its signature has")
         if None in known or not wanted <= known:
             raise ValueError(f"the chain of {name!r} lacks an input, an output or a state")

@@ -43,7 +43,13 @@ ISLAND = Island(
 )
 HERE = replace(ISLAND, name="tests.unit.islands.models:order")
 PARTS = Parts(
-    signatures={"forward_0": Signature(inputs=(X,), outputs=(X,), symbols=(Symbol("n", 1, 8),))},
+    signatures={
+        "forward_0": Signature(
+            inputs=(*ISLAND.outputs, TensorSpec("b_count", "int64", ())),
+            outputs=(TensorSpec("y", "float32", ()), TensorSpec("add", "int64", ())),
+            symbols=(Symbol("n", 1, 8),),
+        )
+    },
     asserts={"forward_0": ("positive",)},
     chains={
         "forward": Chain(
@@ -220,14 +226,9 @@ def test_a_chain_of_another_form_is_refused() -> None:
     island, segment = chain.steps
     for changed, message in (
         (replace(chain, steps=(segment, island)), "takes 'island.0', which no step before it gives"),
-        (
-            replace(chain, steps=(island, replace(segment, entry_point="f"))),
-            "the segment 'f', which no program",
-        ),
-        (
-            replace(chain, steps=(island, replace(segment, outputs=("y",)))),
-            "lacks an input, an output or a state",
-        ),
+        (replace(chain, steps=(island, replace(segment, entry_point="f"))), "no program has the segment 'f'"),
+        (replace(chain, steps=(island, replace(segment, outputs=("y",)))), "no program has the segment"),
+        (replace(chain, steps=(island,)), "lacks an input, an output or a state"),
         (replace(chain, inputs={}), "lacks an input|takes 'x'"),
         (replace(chain, outputs={}), "gives other outputs"),
         (replace(chain, steps=(replace(island, arguments={"tensor": 1}), segment)), "no tensor number 1"),
