@@ -220,6 +220,13 @@ class ParityError(AotpipeError, exit_code=40, stage="validate"):
     parity: Parity | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class Unproven(AotpipeError, exit_code=44, stage="validate"):
+    """No output of a program says whether it is right: each is empty, or one constant, in all calls."""
+
+    parity: Parity | None = None
+
+
 class NotRepeatable(AotpipeError, exit_code=43, stage="reference"):
     """The model gives another answer to the same call: it draws a random number, or reads the clock."""
 

@@ -44,6 +44,7 @@ class Settings(CompileSettings):
     variants: bool = True
     latency: bool = True
     keep_going: bool = False
+    allow_unproven: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ def build(
     memory_limit_bytes: int | None = None,
     latency: bool = True,
     keep_going: bool = False,
+    allow_unproven: bool = False,
     cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
@@ -105,6 +107,8 @@ def build(
         latency: Time each program beside eager.
         keep_going: Pack the targets that passed where others fail; those that the compiler refuses for other
             machines never stand in their way.
+        allow_unproven: Pack programs of which no output says whether they are right: each is empty or one
+            constant in all calls (`validate.informative`). They fail otherwise.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
         **options: What may vary, the precision, buckets, a mesh and more: the fields of
@@ -128,6 +132,7 @@ def build(
         memory_limit_bytes=memory_limit_bytes,
         latency=latency,
         keep_going=keep_going,
+        allow_unproven=allow_unproven,
         cache=cache,
     )
     outcome = run(Request.of(model_or_spec, targets, args, kwargs, **options), settings, on_event)
@@ -190,6 +195,7 @@ class _Work:
             "fat": self.settings.fat,
             "variants": list(map(str, self.every_target)),
             "latency": self.settings.latency,
+            "allow_unproven": self.settings.allow_unproven,
             # What could not run before may run now: a driver was installed, a container given a GPU.
             "why_not_runnable": list(map(why_not_runnable, targets)),
         }
@@ -233,6 +239,8 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         # Compiling the page takes longer than all else here: it is done while the compilers run.
         threading.Thread(target=reports.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency)
+    if not settings.allow_unproven:
+        results = {target: matrix.proven(result) for target, result in results.items()}
     if work.has_variants:
         results = matrix.joined(work.request.targets, results)
     errors = {target: each for target, each in results.items() if isinstance(each, AotpipeError)}

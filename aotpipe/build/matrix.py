@@ -24,7 +24,7 @@ from aotpipe.build.prepared import Ready
 from aotpipe.core.serialization import dumps, loads
 from aotpipe.core.stages import Compiled, Validated
 from aotpipe.core.targets import Backend, Target
-from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed
+from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed, Unproven
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import digest
@@ -130,6 +130,18 @@ class _Judge:
         return Eager(self.ready.canonical().entries, self.ready.prepared.loadable.signatures)
 
 
+def proven(result: Result) -> Result:
+    """The same, or an error in the place of a program of which no call says anything."""
+    if isinstance(result, AotpipeError) or result.status != "unproven":
+        return result
+    return Unproven(
+        f"{result.compiled.target}: the program ran, and no output says whether it is right",
+        reason=result.reason,
+        hint="give example inputs that reach the other branch, or build with --allow-unproven",
+        parity=result.parity,
+    )
+
+
 def beside(targets: Sequence[Target]) -> tuple[Target, ...]:
     """What is to be built for besides some targets: their variants that this host can run."""
     wanted = dict.fromkeys(each for target in targets for each in target.variants)
@@ -150,7 +162,7 @@ def _with_variants(result: Result, target: Target, results: Mapping[Target, Resu
         match results.get(each):
             case AotpipeError() as error:
                 notes.append(f"without a program for {each}: {error.message}")
-            case Validated(status="executed") as passed:
+            case Validated(status="executed" | "unproven") as passed:
                 kept.append(passed)
             case _:
                 if reason := why_not_runnable(each):

@@ -25,7 +25,7 @@ from aotpipe.core.serialization import Serializable, attributes, from_json
 from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
 from aotpipe.core.targets import Target
 from aotpipe.core.units import count, duration, share, size
-from aotpipe.errors import AotpipeError, ParityError
+from aotpipe.errors import AotpipeError, ParityError, Unproven
 from aotpipe.runtime.bundle import atomic_replace
 from aotpipe.runtime.store import typed_os_errors
 from aotpipe.validate.parity import describe
@@ -43,6 +43,7 @@ class TargetReport:
     """One target's row.
 
     Attributes:
+        status: `unproven` with an error, too, where that is not allowed.
         reason: Why it did not run, or did not pass; empty where it did.
         stage, error, exit_code: Where it failed and with which error; empty where it did not.
         dialect: What the program was compiled from; empty where it failed.
@@ -96,7 +97,7 @@ class Report(Serializable):
     @property
     def exit_code(self) -> int:
         """The exit code of the first target that failed; 0 where none did."""
-        return next((row.exit_code for row in self.targets if row.status == "failed"), 0)
+        return next((row.exit_code for row in self.targets if row.exit_code), 0)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
@@ -111,12 +112,12 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
     if isinstance(result, AotpipeError):
         return TargetReport(
             target=str(target),
-            status="failed",
+            status="unproven" if isinstance(result, Unproven) else "failed",
             reason=str(result),
             stage=result.stage,
             error=type(result).__name__,
             exit_code=result.exit_code,
-            parity=result.parity if isinstance(result, ParityError) else None,
+            parity=result.parity if isinstance(result, ParityError | Unproven) else None,
         )
     compiled, every = result.compiled, (result, *result.variants)
     notes = [*compiled.notes, *result.notes]
@@ -200,15 +201,16 @@ def _template() -> jinja2.Template:
 
 
 def to_junit(report: Report) -> str:
-    """The report as JUnit XML, one test per target; a program that was not run here is a skipped test."""
-    statuses = [row.status for row in report.targets]
+    """The report as JUnit XML, one test per target; what was not run, or is unproven, is skipped."""
+    failures = sum(bool(row.exit_code) for row in report.targets)
+    passed = sum(row.status == "executed" for row in report.targets)
     suite = ET.Element(
         "testsuite",
         name=f"aotpipe.{report.name}",
-        tests=str(len(statuses)),
-        failures=str(statuses.count("failed")),
+        tests=str(len(report.targets)),
+        failures=str(failures),
         errors="0",
-        skipped=str(statuses.count("compiled")),
+        skipped=str(len(report.targets) - failures - passed),
         time=f"{report.wall_s:.3f}",
     )
     suite.extend(_case(report, row) for row in report.targets)
@@ -220,12 +222,12 @@ def _case(report: Report, row: TargetReport) -> ET.Element:
     seconds = sum(cost.wall_s for cost in report.stages if cost.target == row.target)
     case = ET.Element("testcase", classname=report.name, name=row.target, time=f"{seconds:.3f}")
     match row.status:
-        case "failed":
+        case _ if row.exit_code:
             failure = ET.SubElement(case, "failure", type=row.stage, message=_printable(row.reason))
             cases = row.parity.cases if row.parity else ()
             bad = [describe(one) for one in cases if not one.passed] or [row.reason]
             failure.text = _printable("\n".join(bad))
-        case "compiled":
+        case "compiled" | "unproven":
             ET.SubElement(case, "skipped", message=_printable(row.reason))
         case "executed":
             worst = row.parity.worst if row.parity else None

@@ -130,8 +130,10 @@ def revalidate(
                     own, *others = (
                         validate(opened.compiled(each), loadable, found.goldens) for each in program.all
                     )
-                    ran = tuple(each for each in others if each.status == "executed")
+                    ran = tuple(each for each in others if each.status != "compiled")
                     result = replace(own, variants=ran)
+                    if program.status != "unproven":
+                        result = matrix.proven(result)
                 except AotpipeError as error:
                     result = error
             rows.append(reports.row_of(target, result))

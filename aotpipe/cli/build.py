@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 @options.compiling
 @click.option("--latency/--no-latency", default=True, help="Time each program beside eager.")
 @click.option("--keep-going", is_flag=True, help="Pack the targets that passed where others fail.")
+@click.option(
+    "--allow-unproven", is_flag=True, help="Pack programs of which no output says if they are right."
+)
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet
@@ -44,7 +47,8 @@ def build(
     """Build a verified bundle from MODEL.
 
     Each program that can run here is run and compared with PyTorch, number by number; one that differs fails
-    the build. A model that has not changed since the last build is not built again.
+    the build, and so does one whose outputs never vary. A model that has not changed since the last build is
+    not built again.
     """
     from aotpipe.build.build import Settings, run
     from aotpipe.build.request import Request

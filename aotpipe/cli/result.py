@@ -39,9 +39,7 @@ def targets_table(report: Report) -> str:
     many = any(len(row.latency) > 1 for row in report.targets)
     head = (_HEAD[0], "entry point", *_HEAD[1:]) if many else _HEAD
     lines = [line for row in report.targets for line in _lines(row, many=many)]
-    reasons = [
-        f"{row.target}: {row.reason}" for row in report.targets if row.reason and row.status != "failed"
-    ]
+    reasons = [f"{row.target}: {row.reason}" for row in report.targets if row.reason and not row.exit_code]
     notes = [f"{row.target}: {note}" for row in report.targets for note in _notes(row)]
     return "\n".join([text.table(head, lines), *reasons, *notes])
 
@@ -54,7 +52,7 @@ def _notes(row: TargetReport) -> list[str]:
 
 def failures(report: Report) -> str:
     """Why each target failed that did."""
-    return "\n".join(row.reason for row in report.targets if row.status == "failed")
+    return "\n".join(row.reason for row in report.targets if row.exit_code)
 
 
 def paths(report: Report, folder: Path) -> str:

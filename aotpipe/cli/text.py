@@ -17,7 +17,12 @@ from aotpipe.core.serialization import to_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STYLES: Final = {"executed": "green", "passed": "green", "compiled": "yellow", "failed": "red", "–": "dim"}
+_STYLES: Final = {
+    **dict.fromkeys(("executed", "passed"), "green"),
+    **dict.fromkeys(("compiled", "unproven"), "yellow"),
+    "failed": "red",
+    "–": "dim",
+}
 """By what a cell says."""
 _UNLIMITED: Final = 1 << 16
 

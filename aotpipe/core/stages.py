@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Dialect = Literal["torch", "stablehlo"]
 Severity = Literal["note", "warning"]
-Status = Literal["executed", "compiled", "failed"]
+Status = Literal["executed", "unproven", "compiled", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +287,7 @@ class ParityCase(Serializable):
 
     `max_abs_error` is the largest |program - reference|; `ratio` is the largest share of the allowed error,
     `atol + rtol * |reference|`, that any element used (above 1 fails). `note` says what a reader should know
-    of a comparison that passed.
+    of a comparison that passed. No call says anything of an output that is `uninformative`.
     """
 
     entry_point: str = ""
@@ -301,6 +301,7 @@ class ParityCase(Serializable):
     want: float = 0.0
     message: str = ""
     note: str = ""
+    uninformative: bool = False
 
     @property
     def passed(self) -> bool:
@@ -310,7 +311,7 @@ class ParityCase(Serializable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity(Serializable):
-    """All comparisons of one program, and the law that judged them."""
+    """All comparisons of one program, and the law that judged them; those that say nothing do not count."""
 
     derived: ClassVar = ("passed", "worst")
 
@@ -326,7 +327,8 @@ class Parity(Serializable):
     @property
     def worst(self) -> ParityCase | None:
         """The case that used the largest share of its tolerance; failures come first."""
-        return max(self.cases, key=lambda case: (not case.passed, case.ratio), default=None)
+        counted = (case for case in self.cases if not (case.passed and case.uninformative))
+        return max(counted, key=lambda case: (not case.passed, case.ratio), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@
     validate(compiled, loadable, goldens) -> Validated   a program's answers against them
 
 A program runs in a process of its own. It is `executed` where it ran on this machine and every answer was
-within its tolerance, `compiled` where this machine cannot run it; otherwise an error says what is wrong.
+within its tolerance, `unproven` where these answers would be those of many another program (`informative`),
+`compiled` where this machine cannot run it; otherwise an error says what is wrong.
 This module itself is torch-free: only what is timed beside eager needs torch.
 
 Raises:
@@ -17,7 +18,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,7 @@ import numpy as np
 from aotpipe.core.dtypes import Array
 from aotpipe.core.serialization import ELSEWHERE
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Compiled, Latency, Parity, ParityCase, Validated
+from aotpipe.core.stages import Compiled, Latency, Parity, ParityCase, Status, Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import AssertionViolated, InputError, OutsideBuckets, ParityError
 from aotpipe.runtime.goldens import Golden, examples, sequences
@@ -36,6 +37,7 @@ from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.worker import Worker
+from aotpipe.validate.informative import described, uninformative
 from aotpipe.validate.parity import RULE, describe, failure, judge
 
 if TYPE_CHECKING:
@@ -103,14 +105,17 @@ def validate(
         return Validated(compiled=compiled, status="compiled", reason=reason)
     with worker or Worker() as process:
         caller = loaded(process, compiled, loadable)
-        parity, notes = _run(caller, goldens, loadable.signatures)
+        parity, notes, vacuous = _run(caller, goldens, loadable.signatures)
         if not parity.passed:
             raise _parity_error(compiled.target, parity)
         timings: tuple[Latency, ...] = ()
         if eager is not None:
             stateful = loadable.is_stateful
             timings = measure_latency(caller, eager, goldens, stateful=stateful, budget_s=LATENCY_BUDGET_S)
-    return Validated(compiled=compiled, status="executed", parity=parity, latency=timings, notes=notes)
+    status: Status = "unproven" if vacuous else "executed"
+    return Validated(
+        compiled=compiled, status=status, reason=vacuous, parity=parity, latency=timings, notes=notes
+    )
 
 
 def loaded(process: Worker, compiled: Compiled, loadable: Loadable) -> Caller:
@@ -133,12 +138,17 @@ def loaded(process: Worker, compiled: Compiled, loadable: Loadable) -> Caller:
 
 def _run(
     worker: Caller, goldens: Sequence[Golden], signatures: Mapping[str, Signature]
-) -> tuple[Parity, tuple[str, ...]]:
-    """Judge the calls one by one, so that an answer is gone before the next is made."""
+) -> tuple[Parity, tuple[str, ...], str]:
+    """Judge the calls one by one, so that an answer is gone before the next is made.
+
+    Returns:
+        The comparisons, notes, and why they prove nothing; empty where they prove something.
+    """
     packers = {name: Packer(signature) for name, signature in signatures.items()}
     started = time.monotonic()
     cases: list[ParityCase] = []
-    calls, outside = 0, 0
+    judged: list[Golden] = []
+    outside = 0
     seen: set[str] = set()
     for sequence in sequences(goldens):
         if time.monotonic() - started > PARITY_BUDGET_S and {each.entry_point for each in sequence} <= seen:
@@ -152,13 +162,13 @@ def _run(
                 outside += len(sequence) - place
                 break
             seen.add(golden.entry_point)
-            calls += 1
+            judged.append(golden)
     notes = []
     if outside:
         notes.append(
             f"{outside} of {len(goldens)} calls have sizes that no bucket takes, and were not compared"
         )
-    if calls + outside < len(goldens):
+    if (calls := len(judged)) + outside < len(goldens):
         notes.append(
             f"{calls} of {len(goldens)} calls were compared: more would take over {PARITY_BUDGET_S:g} s"
         )
@@ -167,7 +177,15 @@ def _run(
             # What nothing was compared of is not at parity.
             cases.append(failure(golden, "*", "no recorded call has sizes that a bucket takes"))
             seen.add(golden.entry_point)
-    return Parity(cases=tuple(cases), calls=calls, rule=RULE), tuple(notes)
+    reasons = uninformative(judged)
+    marked = tuple(
+        replace(case, uninformative=True, note=f"not counted: {reasons[where]}")
+        if (where := (case.entry_point, case.output)) in reasons
+        else case
+        for case in cases
+    )
+    vacuous = described(reasons) if all(case.uninformative for case in marked) else ""
+    return Parity(cases=marked, calls=calls, rule=RULE), tuple(notes), vacuous
 
 
 def _judge_call(worker: Caller, golden: Golden, packer: Packer) -> list[ParityCase]:

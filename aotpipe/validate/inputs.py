@@ -51,6 +51,14 @@ _ENDLESS: Final = 1 << 31
 _MOST_PRESENCES: Final = 16
 # At most so many distinct values make an example a table of levels (a mask, a class) and not a signal.
 _LEVELS: Final = 8
+# Where planned calls say nothing, so many runs of calls are tried, of a model with state each of so many.
+_MOST_RUNS, _RUN_LENGTH = 32, 4
+# A float is scaled and moved; an integer goes so far beyond the example's; a bool is true so often.
+_CHANGES: Final = (
+    *((-1, 0), (1, 3), (1, -3), (10, 0), (0.01, 0), (100, 0), (1, 100), (1, -100), (1e4, 0), (1e-4, 0)),
+)
+_REACHES: Final = (1, 3, 10, 100)
+_CHANCES: Final = (1.0, 0.0, 0.5, 0.1)
 # Additive masks mark "away" with -inf or with the lowest number of a dtype.
 _MASKED: Final = -1e4
 
@@ -115,6 +123,21 @@ def plan(
     if any(signature.state for signature in signatures.values()):
         calls.extend(_sequences(drawers))
     return Plan(calls=tuple(calls), notes=tuple(notes))
+
+
+def runs_unlike(
+    name: str, signature: Signature, example: Mapping[str, Array], seed: int
+) -> Iterator[list[Call]]:
+    """Runs of calls on values unlike the example's, within declared ranges; at first all inputs change alike."""
+    drawer = _Drawer(name, signature, example, seed)
+    steps = _RUN_LENGTH if signature.state else 1
+    for number in range(_MOST_RUNS):
+        yield [
+            drawer.call(
+                f"search {number}" + (f"/{step}" if steps > 1 else ""), reset=step == 0, change=number
+            )
+            for step in range(steps)
+        ]
 
 
 def _presence_calls(drawer: _Drawer, signature: Signature) -> Iterator[Call]:
@@ -264,18 +287,23 @@ class _Drawer:
         end: str = "",
         reset: bool = True,
         flags: Mapping[str, bool] | None = None,
+        change: int | None = None,
     ) -> Call:
-        """One call; `end` sets inputs with a value range to that end of it, `flags` says what is there."""
+        """One call.
+
+        `end` sets inputs with a value range to that end of it, `flags` says what is there, `change` is
+        the number of the way in which values are unlike the example's.
+        """
         there = self._flags | dict(flags or {})
         inputs = {
             spec.name: np.array(there[spec.name])
             if spec.name in there
-            else self._input(spec, case, sizes, end)
+            else self._input(spec, case, sizes, end, change)
             for spec in self.signature.tensor_inputs
         }
         return Call(entry_point=self.name, case=case, reset=reset, inputs=inputs)
 
-    def _input(self, spec: TensorSpec, case: str, sizes: Sizes | None, end: str) -> Array:
+    def _input(self, spec: TensorSpec, case: str, sizes: Sizes | None, end: str, change: int | None) -> Array:
         example = self._example[spec.name]
         if case == "example" and self.sizes is not None:
             return example
@@ -283,7 +311,10 @@ class _Drawer:
         assert shape is not None, "sizes without a shape are left out before"
         if end and spec.value_range:
             return np.full(shape, spec.value_range[end == "highest"]).astype(numpy_dtype(spec.dtype))
-        return draw(spec, shape, example, _generator(self._seed, self.name, spec.name, case))
+        random = _generator(self._seed, self.name, spec.name, case)
+        if change is None:
+            return draw(spec, shape, example, random)
+        return _unlike(spec, shape, example, random, change)
 
 
 def bound(signature: Signature, example: Mapping[str, Array]) -> Sizes | None:
@@ -321,6 +352,39 @@ def draw(spec: TensorSpec, shape: tuple[int, ...], example: Array, random: np.ra
     return _floats(shape, example.astype(np.float64), random).astype(dtype)
 
 
+def _unlike(
+    spec: TensorSpec, shape: tuple[int, ...], example: Array, random: np.random.Generator, change: int
+) -> Array:
+    """Draw values unlike the example's; beyond the last of `_CHANGES` each input has a change of its own."""
+    dtype = numpy_dtype(spec.dtype)
+    number = change if change < len(_CHANGES) else int(random.integers(len(_CHANGES)))
+    if dtype.kind == "b":
+        return np.asarray(random.random(shape) < _CHANCES[number % len(_CHANCES)])
+    low, high = spec.value_range or (-math.inf, math.inf)
+    if math.isfinite(high - low):
+        # A part of the range, or two values of it.
+        ends = low + (high - low) * np.sort(random.random(2))
+        values = random.choice(ends, shape) if number % 2 else random.uniform(*ends, shape)
+    elif dtype.kind in "iu":
+        reach = _REACHES[number % len(_REACHES)]
+        first, last = (int(example.min()), int(example.max())) if example.size else (0, 0)
+        values = random.integers(first - reach, last + reach, shape, dtype=np.int64, endpoint=True)
+    elif example.size and not _is_signal(example):
+        return draw(spec, shape, example, random)
+    else:
+        scale, shift = _CHANGES[number]
+        is_normal = change >= len(_CHANGES) and random.random() < 0.5
+        base = random.standard_normal(shape) if is_normal else draw(spec, shape, example, random)
+        values = base.astype(np.complex128 if dtype.kind == "c" else np.float64) * scale + shift
+    if dtype.kind in "iu":
+        # Their ends may be no int64.
+        limits = np.iinfo(dtype)
+        low, high = max(low, limits.min, -(2.0**62)), min(high, limits.max, 2.0**62)
+        values = np.rint(values).astype(np.int64)
+    with np.errstate(over="ignore"):
+        return (values if dtype.kind == "c" else np.clip(values, low, high)).astype(dtype)
+
+
 def _uniform(
     shape: tuple[int, ...], bounds: tuple[float, float], dtype: np.dtype[Any], random: np.random.Generator
 ) -> Array:
@@ -345,8 +409,13 @@ def _bools(shape: tuple[int, ...], example: Array, random: np.random.Generator) 
     return np.asarray(drawn, np.bool_)
 
 
+def _is_signal(example: Array) -> bool:
+    """Whether floats are no additive mask, and none is infinite or NaN."""
+    return bool(np.isfinite(example).all() and (example.dtype.kind == "c" or example.min() >= _MASKED))
+
+
 def _floats(shape: tuple[int, ...], example: Array, random: np.random.Generator) -> Array:
-    if not np.isfinite(example).all() or example.min() < _MASKED:
+    if not _is_signal(example):
         return _tiled(shape, example)
     low, high = float(example.min()), float(example.max())
     if low == high:

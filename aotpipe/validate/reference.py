@@ -13,6 +13,7 @@ Three cases need a second opinion, which is eager under noise in the last places
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,7 +30,8 @@ from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.validate.discontinuity import has_discontinuities
 from aotpipe.validate.eager.eager import Eager, EagerFailed
-from aotpipe.validate.inputs import Call, Plan, Work, bound, plan
+from aotpipe.validate.informative import uninformative
+from aotpipe.validate.inputs import Call, Plan, Work, bound, plan, runs_unlike
 from aotpipe.validate.parity import (
     MULTIPLE,
     NOISE_ULPS,
@@ -50,6 +52,9 @@ _LARGE_BYTES: Final = 2**27
 # An entry point's calls may take so many multiply-adds in float64, which takes three times as long as float32
 # where weights are widened as they are used: some seconds on one core.
 _WIDE_WORK: Final = 2.5e10
+# Where planned calls say nothing, further ones are looked for so long, and so many runs of them are kept.
+_SEARCH_S: Final = 4.0
+_MOST_KEPT: Final = 4
 # Eager's own error above this share of an output's scale leaves little to compare with.
 _ILL_CONDITIONED: Final = 0.01
 
@@ -106,6 +111,8 @@ def reference(
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
     fixed = require_repeatable(eager, ((record.call, record.model) for record in records))
+    if calls is None:
+        records += _telling(eager, signatures, examples, records, canonical.spec.seed, notes)
     asked = _affordable(records, signatures, costs, limit=_WIDE_WORK)
     if len(asked) < len(records):
         notes.append(
@@ -125,8 +132,68 @@ def reference(
     goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
     findings = [Finding(severity="note", code="parity-inputs", message=note) for note in notes]
     findings += fixed
+    findings += () if calls is not None else _uninformative_outputs(goldens)
     findings += _overflows(records, policy) if policy is not None else ()
     return Reference(goldens=goldens, findings=tuple(findings))
+
+
+def _telling(
+    eager: Eager,
+    signatures: Mapping[str, Signature],
+    examples: Mapping[str, Answer],
+    records: Sequence[_Record],
+    seed: int,
+    notes: list[str],
+) -> list[_Record]:
+    """Further calls that say something of the outputs of entry points of which the others say nothing."""
+    started = time.monotonic()
+    found: list[_Record] = []
+    for name, signature in signatures.items():
+        own = [record for record in records if record.call.entry_point == name]
+        if not own or not _says_nothing(own, signature):
+            continue
+        kept = 0
+        for calls in runs_unlike(name, signature, examples[name], seed):
+            if kept == _MOST_KEPT or time.monotonic() - started > _SEARCH_S:
+                break
+            answered = zip(calls, _run(eager, calls), strict=True)
+            run = [_Record(call, answer) for call, answer in answered if answer is not None]
+            if len(run) == len(calls) and not _says_nothing([*own, *run], signature):
+                found += run
+                kept += 1
+        if kept:
+            notes.append(f"{name}: no planned call says anything of an output, {kept} on other values do")
+    return found
+
+
+def _says_nothing(records: Sequence[_Record], signature: Signature) -> bool:
+    """Whether eager's answers show none of the outputs at work."""
+    names = {spec.name for spec in signature.tensor_outputs}
+    goldens = [
+        Golden(
+            **attributes(record.call, "entry_point case reset inputs"),
+            outputs=(outputs := {name: array for name, array in record.model.items() if name in names}),
+            allowed={
+                name: (0.0, floor_of(array.dtype))
+                for name, array in outputs.items()
+                if is_inexact(array.dtype)
+            },
+        )
+        for record in records
+    ]
+    return len(uninformative(goldens)) == len({name for golden in goldens for name in golden.outputs})
+
+
+def _uninformative_outputs(goldens: Sequence[Golden]) -> Iterator[Finding]:
+    """The outputs of which no call says anything: they are compared, and prove nothing."""
+    for (entry_point, output), why in uninformative(goldens).items():
+        yield Finding(
+            severity="note",
+            code="uninformative-output",
+            message=f"`{output}` {why}, so that comparing it proves nothing",
+            hint="give example inputs or value ranges that change it",
+            entry_point=entry_point,
+        )
 
 
 def _ask_noisy(eager: Eager, records: Sequence[_Record]) -> None:

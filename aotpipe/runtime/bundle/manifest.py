@@ -88,8 +88,9 @@ class Program:
     """One target's program.
 
     Attributes:
-        status: `executed` (it ran where it was built, at parity), `compiled` (it could not run there, and
-            `reason` says why) or `failed` (there is no file; `stage` and `reason` say why).
+        status: `executed` (it ran where it was built, at parity), `unproven` (it ran, and no
+            output says whether it is right), `compiled` (it could not run there, and `reason` says why) or
+            `failed` (there is no file; `stage` and `reason` say why).
         file: Its path in the bundle; empty where it failed.
         flags: Every compiler flag, in order.
         toolchain: Package -> exact version.

@@ -1,0 +1,59 @@
+"""Which outputs the calls of a program say nothing of. Torch-free.
+
+An output is uninformative where a program would pass that gives one value, or one array, in every call: the law
+of parity judges that, and an output that is empty in every call is one. A branch that no call reached, and a
+threshold that nothing passed, look like that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from aotpipe.runtime.goldens import Golden
+
+Where = tuple[str, str]
+"""An entry point and one of its outputs."""
+_MOST_NAMED: Final = 4
+
+
+def uninformative(goldens: Iterable[Golden]) -> dict[Where, str]:
+    """Why some calls say nothing of an output; those of which they say something are absent."""
+    by_output: dict[Where, list[Golden]] = {}
+    for golden in goldens:
+        for name in golden.outputs:
+            by_output.setdefault((golden.entry_point, name), []).append(golden)
+    return {where: why for where, given in by_output.items() if (why := _reason(given, where[1]))}
+
+
+def described(reasons: Mapping[Where, str]) -> str:
+    """The outputs with their reasons, in one line."""
+    said = [f"`{output}` of {entry_point} {why}" for (entry_point, output), why in reasons.items()]
+    more = f"; and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+    return "; ".join(said[:_MOST_NAMED]) + more or "it gives nothing that could be compared"
+
+
+def _reason(goldens: Sequence[Golden], name: str) -> str:
+    outputs = [(golden.outputs[name], golden.unsure.get(name)) for golden in goldens]
+    if not any(array.size for array, _ in outputs):
+        return "is empty in every call"
+    compared = (array.reshape(-1) if unsure is None else array[~unsure] for array, unsure in outputs)
+    value = next((each[:1] for each in compared if each.size), None)
+    if value is None:
+        return "is in every call what eager disagrees with itself about"
+    # Each call on its own: zeros of another shape are zeros.
+    if all(golden.judge(name, np.full_like(golden.outputs[name], value)).passed for golden in goldens):
+        return f"is {value[0]} in every call"
+    is_one = all(golden.judge(name, outputs[0][0]).passed for golden in goldens[1:])
+    return "is the same in every call, whatever the inputs are" if is_one and _differ(goldens) else ""
+
+
+def _differ(goldens: Sequence[Golden]) -> bool:
+    inputs = goldens[0].inputs
+    return any(
+        array.tobytes() != inputs[name].tobytes()
+        for golden in goldens[1:]
+        for name, array in golden.inputs.items()
+    )
