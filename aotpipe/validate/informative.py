@@ -1,8 +1,8 @@
 """Which outputs the calls of a program say nothing of. Torch-free.
 
-An output is uninformative where a program would pass that gives one value, or one array, in every call: the law
-of parity judges that, and an output that is empty in every call is one. A branch that no call reached, and a
-threshold that nothing passed, look like that.
+An output is uninformative where it is empty in every call, and where the law of parity would pass a program
+that gives one value, or one array, in every call. So look a branch that no call reached, and a threshold that
+nothing passed.
 """
 
 from __future__ import annotations

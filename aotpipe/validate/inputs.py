@@ -128,7 +128,7 @@ def plan(
 def runs_unlike(
     name: str, signature: Signature, example: Mapping[str, Array], seed: int
 ) -> Iterator[list[Call]]:
-    """Runs of calls on values unlike the example's, within declared ranges; at first all inputs change alike."""
+    """Runs of calls on values unlike the example's, within declared ranges; first all inputs change alike."""
     drawer = _Drawer(name, signature, example, seed)
     steps = _RUN_LENGTH if signature.state else 1
     for number in range(_MOST_RUNS):

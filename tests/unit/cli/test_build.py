@@ -43,6 +43,7 @@ def test_defaults(asked: dict[str, Any]):
 
 def test_options_reach_the_pipeline(asked: dict[str, Any]):
     argv = "build m.py:NET -t cpu -t iree-vmvx -o here --name n --jobs 3 --no-cache --no-latency --keep-going"
+    argv += " --allow-unproven"
     argv += " --fat --no-variants --flag=--x --compile-timeout 9 --compile-memory 2GB"
     argv += " --optional batch.mask --tensorize self.scale --tensorize k --dialect stablehlo"
     argv += " --dtype bf16 --keep-float32 gelu --keep-float32 attention"
@@ -67,6 +68,7 @@ def test_options_reach_the_pipeline(asked: dict[str, Any]):
         variants=False,
         latency=False,
         keep_going=True,
+        allow_unproven=True,
         cache=False,
     )
     argv = "build m.py -t xla-cpu-host --buckets batch=1,8 --buckets seq=16 --mesh data=2 --shard x=(data,)"
