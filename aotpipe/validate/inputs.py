@@ -363,8 +363,8 @@ def _unlike(
     low, high = spec.value_range or (-math.inf, math.inf)
     if math.isfinite(high - low):
         # A part of the range, or two values of it.
-        ends = low + (high - low) * np.sort(random.random(2))
-        values = random.choice(ends, shape) if number % 2 else random.uniform(*ends, shape)
+        first, last = (low + (high - low) * part for part in sorted(random.random(2)))
+        values = random.choice([first, last], shape) if number % 2 else random.uniform(first, last, shape)
     elif dtype.kind in "iu":
         reach = _REACHES[number % len(_REACHES)]
         first, last = (int(example.min()), int(example.max())) if example.size else (0, 0)

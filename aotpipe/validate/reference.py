@@ -98,6 +98,7 @@ def reference(
     """
     signatures = legal.signatures
     costs = {entry.name: work(entry) for entry in legal.entries}
+    examples: Mapping[str, Answer] = {}
     if calls is not None:
         planned = Plan(calls=tuple(calls))
     else:

@@ -17,6 +17,8 @@ CASES: dict[str, Any] = all_examples()
 SUPPORTED = sorted(name for name, case in CASES.items() if case.support_level is SupportLevel.SUPPORTED)
 # A size that is rounded from a float: torch calls it unsupported.
 BEYOND = ["dynamic_shape_round"]
+# These return `torch.zeros`: no call says anything of them.
+CONSTANT = ["constrain_as_size_example", "dynamic_shape_constructor"]
 # torch's own control flow, and a size that is rounded; tests of their own have states and names.
 QUICK = ["cond_closed_over_variable", "dynamic_shape_map", "dynamic_shape_round"]
 
@@ -51,10 +53,11 @@ def check(name: str, target: str, out: Path, **options: Any) -> None:
         targets=[target],
         out=out,
         latency=False,
+        allow_unproven=name in CONSTANT,
         **options,
     )
     [row] = bundle.report.targets
-    assert row.status == "executed", row.reason
+    assert row.status == ("unproven" if name in CONSTANT else "executed"), row.reason
     assert row.parity is not None
     assert row.parity.passed
     assert row.parity.calls > 0
