@@ -17,6 +17,7 @@ from aotpipe.backends.xla.values import INT32, INT64, Array, Out, Scalar, axis_o
 from aotpipe.passes.ops import overloads
 
 aten = torch.ops.aten
+_MOST: Final = 2**31 - 1
 
 
 def _along(call: Call, place: int, default: int = 0) -> tuple[Padded, int]:
@@ -123,7 +124,11 @@ def _bounds(start: Any, end: Any, size: Any) -> tuple[Any, Any]:
     """A slice's true bounds, clamped as torch does it: ints, or 0-d arrays."""
     found: list[Any] = []
     for place, default in ((start, 0), (end, size)):
-        counted = _from_front(default if place is None else place, size)
+        place = default if place is None else place
+        if isinstance(place, int):
+            # torch's "to the end", 2**63 - 1, would wrap around in the int32 of a size.
+            place = min(max(place, -_MOST), _MOST)
+        counted = _from_front(place, size)
         numbers = not is_array(counted) and not is_array(size)
         found.append(min(max(counted, 0), size) if numbers else jnp.clip(counted, 0, size))
     return found[0], found[1]

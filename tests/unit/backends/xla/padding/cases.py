@@ -53,6 +53,12 @@ def _scatter_add(x: torch.Tensor, i: torch.Tensor) -> Any:
     )
 
 
+def _written_to_the_end(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros_like(x)
+    y[1:] = 1
+    return y
+
+
 def _put(x: torch.Tensor, i: torch.Tensor) -> Any:
     places = i.long().abs() % 3
     return (
@@ -270,6 +276,7 @@ CASES: dict[str, Case] = {
         lambda x: (
             x.slice_scatter(x[:2] * 2, 0, 0, 2),
             x.slice_scatter(x[:-1] * 2, 0, 1),
+            _written_to_the_end(x),
             x.slice_scatter(x[-2:] * 2, 0, -2),
             x.select_scatter(x[0] * 2, 0, -1),
             x.select_scatter(x[:, 0], 1, 1),

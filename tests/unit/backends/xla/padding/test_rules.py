@@ -13,7 +13,7 @@ from tests.unit.backends.xla.padding.cases import CASES, Case
 
 SIZES = {"n": (5, 4, 7, 8), "m": (6, 8, 4, 5), "k": (4, 7, 8, 6)}
 # The rest is slow: an export and a compile each.
-QUICK = {"views", "joins", "slices", "softmax"}
+QUICK = {"views", "joins", "slices", "softmax", "writes"}
 
 
 class Function(torch.nn.Module):
