@@ -33,7 +33,8 @@ from aotpipe.model import source
 _LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
 _CREATED: Final = re.compile(r"create_symbol (?P<symbol>\w+) = \S+ for (?P<source>.+?) \[")
 _OUTERMOST: Final = "_export"
-_FIXED: Final = re.compile(r"Eq\(.*, \d+\)$")
+_FIXED: Final = re.compile(r"Eq\(.*, \d+(\.\d+)?\)$")
+_ROUNDED: Final = re.compile(r"ToFloat|TrueDiv")
 _GUARD: Final = re.compile(r"eval (?P<guard>[^\[].*?) \[guard added\]")
 _SOURCE: Final = re.compile(
     r"L\['(?P<name>\w+)'\](?P<path>(?:\[[^\]]*\]|\.\w+(?!\())*)\.size\(\)\[(?P<axis>\d+)\]"
@@ -63,11 +64,13 @@ _ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.ex
 class GuardLog:
     """Symbols by torch's name for their source (`L['x'].size()[0]`), and guards in their order.
 
-    `rounding`: the code that ran, outermost first, where a size became an int of Python's (`int(n * 1.5)`).
+    `fixing`: the code that ran, outermost first, where a size became a number of Python's (`range(n)`);
+    `rounding`: of those, where one made of a size did that goes through a float (`int(n * 1.5)`).
     """
 
     symbols: dict[str, str] = field(default_factory=dict)
     guards: list[tuple[str, SourceLine | None]] = field(default_factory=list)
+    fixing: list[list[CodeType]] = field(default_factory=list)
     rounding: list[list[CodeType]] = field(default_factory=list)
 
     def about(self, symbol: str) -> tuple[str, SourceLine | None] | None:
@@ -93,7 +96,10 @@ class _Handler(logging.Handler):
                 inner = takewhile(
                     lambda code: code.co_name != _OUTERMOST, (f.f_code for f, _ in walk_stack(None))
                 )
-                self.log.rounding.append([*inner][::-1])
+                codes = [*inner][::-1]
+                self.log.fixing.append(codes)
+                if _ROUNDED.search(guard["guard"]):
+                    self.log.rounding.append(codes)
 
 
 @contextmanager
@@ -101,15 +107,14 @@ def listening() -> Iterator[GuardLog]:
     """Collect what torch.export assumes."""
     log = GuardLog()
     logger = logging.getLogger(_LOGGER)
-    level, listener = logger.level, _Handler(log)
-    if not logger.isEnabledFor(logging.INFO):
-        logger.setLevel(logging.INFO)
+    listener, is_enabled = _Handler(log), logger.isEnabledFor
     logger.addHandler(listener)
     try:
-        yield log
+        # An application may have turned off all loggers (`logging.disable`).
+        with trace.assigned(logger, isEnabledFor=lambda level: level >= logging.INFO or is_enabled(level)):
+            yield log
     finally:
         logger.removeHandler(listener)
-        logger.setLevel(level)
 
 
 OTHER_AT_0_OR_1: Final = "computes something else where a Dim is 0 or 1"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Container, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -134,6 +134,11 @@ def _stateless(entry: CanonicalEntry) -> Traced:
             return staged(entry, first)
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
+        if entry.guarded and log.rounding:
+            # A rounded size that is kept as a guard fixes the size; rewritten code follows it.
+            rounding = (function for codes in log.rounding for function in staging.running(codes))
+            with suppress(ExportFailed):
+                return _rewritten(entry, first, None, staging.rewritten_codes(rounding))
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
@@ -370,7 +375,7 @@ def _deciding(
         function for each in (error, *diagnosis.handled(error)) for function in staging.deciding(each)
     ]
     if diagnosis.is_about_sizes(error):
-        to_blame += [function for codes in log.rounding for function in staging.running(codes)]
+        to_blame += [function for codes in log.fixing for function in staging.running(codes)]
     return staging.rewritten_codes(function for function in to_blame if function not in known)
 
 

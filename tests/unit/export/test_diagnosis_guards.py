@@ -31,6 +31,17 @@ def test_assumptions_are_heard_and_nothing_is_printed(capfd: pytest.CaptureFixtu
     assert not captured.out + captured.err
 
 
+def test_assumptions_are_heard_where_an_application_disabled_all_loggers() -> None:
+    logging.disable(logging.WARNING)
+    try:
+        with listening() as log:
+            sizes = ({0: torch.export.Dim.AUTO},)
+            torch.export.export(torch.nn.Identity(), (torch.ones(4, 3),), dynamic_shapes=sizes)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert log.symbols.keys() == {"L['input'].size()[0]"}
+
+
 def test_a_guard_that_fixes_a_symbol_comes_first() -> None:
     line = SourceLine("m.py", 3)
     log = GuardLog(guards=[("Ne(s1, 1)", None), ("Eq(s1, 4)", line), ("Eq(s12, 4)", None)])

@@ -41,14 +41,20 @@ def unequal(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.sum() + y if x.shape[0] % 2 else y * x.mean()
 
 
+def capacity(x: torch.Tensor) -> torch.Tensor:
+    kept = min(x.shape[0], int(2.0 * x.shape[0] / 4.0))
+    return torch.topk(x, kept).values if kept < x.shape[0] else x
+
+
 @pytest.mark.parametrize(
     ("model", "dims", "targets", "buckets"),
     [
         (odd, {"x": N}, ["iree-cpu-host", "xla-cpu-host"], {"n": "auto"}),
         (two, {"x": Dim("n", min=1, max=2)}, ["xla-cpu-host"], {"n": (1, 2)}),
         (unequal, {"x": N, "y": M}, ["iree-cpu-host"], None),
+        (capacity, {"x": Dim("n", min=2, max=20)}, ["iree-cpu-host", "xla-cpu-host"], {"n": (20,)}),
     ],
-    ids=["odd", "two", "unequal"],
+    ids=["odd", "two", "unequal", "capacity"],
 )
 def test_each_size_runs_the_program_whose_guards_it_fulfils(
     model: Any, dims: dict[str, Dim], targets: list[str], buckets: Any, tmp_path: Path
