@@ -118,7 +118,12 @@ def listening() -> Iterator[GuardLog]:
 
 
 OTHER_AT_0_OR_1: Final = "computes something else where a Dim is 0 or 1"
-_SAID_OF_SIZES: Final = ("Pending unbacked symbols", "loop of ufunc", "unhashable type: non-nested SymInt")
+_SAID_OF_SIZES: Final = (
+    "Pending unbacked symbols",
+    "loop of ufunc",
+    "numpy.object_",
+    "unhashable type: non-nested SymInt",
+)
 COMPARES_SIZES: Final = "compares sizes of which each varies"
 
 
@@ -167,7 +172,8 @@ def may_rewriting_help(error: BaseException) -> bool:
     asks a tensor for its values gets those that are the same in every call. Bytes are conditions there.
     """
     said = (*_COMPILED, *_SAID_OF_SIZES, "expected predicate to be bool", "Couldn't swap")
-    return is_about_sizes(error) or any(each in str(error) for each in said)
+    in_numpy = any("/numpy/" in frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
+    return is_about_sizes(error) or in_numpy or any(each in str(error) for each in said)
 
 
 def _wants_number(error: BaseException) -> bool:

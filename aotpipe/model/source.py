@@ -56,11 +56,11 @@ def is_own(path: str) -> bool:
 def is_model_code(path: str) -> bool:
     """Whether a file may hold a model: the user's own, or a package such as transformers.
 
-    torch and aotpipe hold none, but torch's distributions do: they decide on the values they are given.
+    torch, numpy and aotpipe hold none, but torch's distributions do: they decide on the values they get.
     """
     if is_own(path):
         return False
-    tools = ("/torch/", "/torch_mlir/", "/iree/", "/sympy/")
+    tools = ("/torch/", "/torch_mlir/", "/iree/", "/sympy/", "/numpy/")
     installed = re.split(r"(?:site|dist)-packages", path)
     if is_user_file(path) or (len(installed) > 1 and installed[-1].startswith("/torch/distributions/")):
         return True

@@ -21,7 +21,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.operators import dynamic_list_methods, logic, size_keys, unbacked_items
+from aotpipe.canonicalize.operators import dynamic_list_methods, logic, numpy_calls, size_keys, unbacked_items
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
@@ -43,18 +43,19 @@ def of(function: Any) -> Function | None:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module) and getattr(function, "__func__", None) in _MOVES:
         return functools.partial(_module_to, owner, *_MOVES[function.__func__])
-    owners = (dynamic_list_methods, unbacked_items, size_keys)
+    owners = (dynamic_list_methods, unbacked_items, size_keys, numpy_calls)
     return next(filter(None, (each.method(function) for each in owners)), None)
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
     is_taken = unbacked_items.is_varying if function in _OF_SIZES else is_traced
+    plain = numpy_calls.method(function) or function
 
     @functools.wraps(staged)
     def either(*args: Any, **kwargs: Any) -> Any:
         if any(map(is_taken, args)) or any(map(is_taken, kwargs.values())):
             return staged(*args, **kwargs)
-        return function(*args, **kwargs)
+        return plain(*args, **kwargs)
 
     return either
 
@@ -281,12 +282,17 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
 
 def _tensor_or(function: Function) -> Function:
     def either(data: Any, *args: Any, **kwargs: Any) -> Any:
+        data = numpy_calls.as_torch_takes_it(data)
         is_tensor = isinstance(data, torch.Tensor) and not host_scalars.is_host_scalar(data)
         if args or is_tensor or not _has_tensor(data):
             return function(data, *args, **kwargs)
         return _tensor(data, **kwargs)
 
     return either
+
+
+def _from_numpy(data: Any) -> torch.Tensor:
+    return data if isinstance(data, torch.Tensor) else torch.from_numpy(data)
 
 
 def _has_tensor(data: Any) -> bool:
@@ -422,6 +428,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     )(values, start),
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),
+    torch.from_numpy: _tensor_or(_from_numpy),
     torch.while_loop: _while_loop,
     torch.Size: lambda sizes=(): torch.Size(
         [host_scalars.as_symbol(each) if host_scalars.is_host_scalar(each) else each for each in sizes]

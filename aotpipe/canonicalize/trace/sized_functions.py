@@ -38,7 +38,7 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
         or (place and isinstance(leaf, torch.Tensor) and not leaf.dim() and not leaf.is_floating_point())
         for place, leaf in enumerate(leaves)
     ]
-    if not any(varies):
+    if not any(varies) or (func in _OF_NUMBERS and any(isinstance(leaf, torch.Tensor) for leaf in leaves)):
         return None
     return functools.partial(_FUNCTIONS[func], *args, **kwargs)
 
@@ -112,6 +112,17 @@ def _vander(x: torch.Tensor, N: Any = None, increasing: bool = False) -> torch.T
     return powers if increasing else powers.flip(1)
 
 
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> torch.Tensor:
+    del requires_grad  # a program has no gradients
+    if isinstance(data, list | tuple):
+        return torch.stack([_tensor(each, dtype=dtype, device=device) for each in data])
+    is_real = isinstance(data, float | torch.SymFloat)
+    kind = dtype or (
+        torch.get_default_dtype() if is_real else torch.bool if isinstance(data, bool) else torch.int64
+    )
+    return torch.full((), data, dtype=kind, device=device)
+
+
 def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     dims = max(left.dim(), right.dim())
     left, right = (each[(None,) * (dims - each.dim())] for each in (left, right))
@@ -173,6 +184,7 @@ def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[
 
 
 _PIECES: Final = (torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
+_OF_NUMBERS: Final = (torch.tensor, torch.as_tensor)
 _BY_SHAPE: Final = (torch.cdist, torch.vander, torch.kron, torch.combinations)
 """Functions that ask for the sizes of their tensors."""
 _POOLS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
@@ -189,6 +201,7 @@ _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.blackman_window: _cosines(0.42, -0.5, 0.08),
     torch.bartlett_window: _window(lambda passed: 1 - (2 * passed - 1).abs()),
     torch.kaiser_window: _window(_kaiser),
+    **dict.fromkeys(_OF_NUMBERS, _tensor),
     torch.vander: _vander,
     torch.kron: _kron,
     torch.combinations: _combinations,

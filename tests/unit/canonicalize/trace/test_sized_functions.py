@@ -67,6 +67,23 @@ def test_what_is_made_of_a_size_follows_it(made):
     check(lambda x: made(len(x)))
 
 
+@pytest.mark.parametrize(
+    "made",
+    sweep(
+        [
+            lambda n: torch.from_numpy(np.hanning(n)),
+            lambda n: torch.from_numpy(np.kaiser(n, 14.0).astype(np.float32)),
+            lambda n: torch.tensor(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n) / (n - 1))),
+            lambda n: torch.as_tensor(np.linspace(0, 1, n, endpoint=False, dtype=np.float32)),
+            lambda n: torch.from_numpy((np.array([n, 2]) - 1) / 2) * int(np.prod([n, 3])),
+        ],
+        quick=3,
+    ),
+)
+def test_arrays_of_numpy_that_are_made_of_a_size_follow_it(made):
+    check(lambda x: made(x.shape[0]))
+
+
 def test_classes_out_of_range_raise():
     def model(x):
         return torch.nn.functional.one_hot((x[:, 0] * 10).long().abs(), x.shape[0])
