@@ -19,7 +19,7 @@ from types import CodeType
 from typing import Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException  # of `torch.equal` and its like
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
@@ -148,6 +148,7 @@ def may_strict_mode_help(error: BaseException) -> bool:
     return not (is_about_sizes(error) or isinstance(error, MadeText) or _wants_number(error))
 
 
+# The latter is raised of `torch.equal` and its like.
 _DATA_DEPENDENT: Final = (GuardOnDataDependentSymNode, DataDependentOutputException)
 
 
@@ -216,6 +217,43 @@ def is_about_control_flow(error: BaseException) -> bool:
     return "carried_inputs" in str(error) and "metadata" in str(error)
 
 
+_TRANSFORMED: Final = (
+    "'Tensor' object has no attribute 'constant'",
+    "We found a fake tensor in the exported program constant's list",
+)
+_OF_GRAD: Final = frozenset(
+    "_grad_increment_nesting _wrap_for_grad _unwrap_for_grad "
+    "_jvp_increment_nesting _make_dual _unpack_dual".split()
+)
+
+
+def require_no_transform(program: ExportedProgram, entry: str) -> None:
+    """Refuse a program of `torch.func.grad` or its kin, or of a `vmap` that keeps a tensor of the trace.
+
+    Raises:
+        ExportFailed: It is one: it cannot run.
+    """
+    modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    keeps = any(isinstance(each, FakeTensor) for each in program.constants.values())
+    for node in (node for module in modules for node in module.graph.nodes):
+        own = getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
+        if own and (keeps or node.target.__name__ in _OF_GRAD):
+            stacks = (each.meta.get("stack_trace") for each in (node, *node.graph.nodes))
+            lines = (source.from_stack_trace(stack) for stack in stacks if stack)
+            raise _transformed(entry, next(filter(None, lines), None))
+
+
+def _transformed(entry: str, where: SourceLine | None) -> ExportFailed:
+    return ExportFailed(
+        f"{entry} calls a transform of torch.func that torch.export cannot record",
+        reason="`grad`, `vjp`, `jvp`, `jacrev`, `jacfwd`, and some functions such as `std` in a `vmap`, keep "
+        "tensors of the trace",
+        hint="take the gradient with `torch.autograd.grad` under `torch.enable_grad()`, write `vmap` over a "
+        "batch dim, or let that function run in Python: aotpipe.eager_island",
+        where=where,
+    )
+
+
 def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     """Say why torch.export refused an entry point.
 
@@ -232,6 +270,8 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     if isinstance(error, _DATA_DEPENDENT) or "data-dependent expression" in text:
         return _data_dependent(error, text, entry)
     where = source.from_exception(error) or source.from_stack_trace(text)
+    if any(said in text for said in _TRANSFORMED):
+        return _transformed(entry, where)
     if isinstance(error, MadeText):
         return ExportFailed(trace.TEXT, hint=trace.TEXT_HINT, where=where, code="text-from-tensor")
     if isinstance(error, RecursionError):

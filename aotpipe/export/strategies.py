@@ -83,7 +83,11 @@ def trace(entry: CanonicalEntry) -> Traced:
         StaticDim: It refused because a Dim is a constant.
     """
     untouched = discovery.Untouched(entry.module)
-    traced = _traced(entry)
+    try:
+        traced = _traced(entry)
+    except ExportFailed as error:
+        error.where = error.where or source.of_definition(entry.module.forward)
+        raise
     untouched.check_traced(entry)
     return traced
 
@@ -408,16 +412,18 @@ def _export(
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
         tracing.quiet(),
+        tracing.transforms_are_left(),
         tracing.guards_are_kept() if entry.guarded else nullcontext(),
     ):
-        if module is not None:
-            with tracing.refusals_are_raised():
-                return torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
-        if strategy.strict:
-            with tracing.refusals_are_raised(), tracing.lost_effects_are_raised():
-                return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes, strict=True)
-        with tracing.refusals_are_raised(), lift.watching(entry.module, entry.state):
-            return torch.export.export(entry.module, args, kwargs, dynamic_shapes=shapes)
+        strict = strategy.strict and module is None
+        effects = tracing.lost_effects_are_raised() if strict else nullcontext()
+        watched = lift.watching(entry.module, entry.state) if module is None and not strict else nullcontext()
+        with tracing.refusals_are_raised(), effects, watched:
+            program = torch.export.export(
+                module or entry.module, args, kwargs, dynamic_shapes=shapes, strict=strict
+            )
+    diagnosis.require_no_transform(program, entry.name)
+    return program
 
 
 def torch_shapes(

@@ -7,6 +7,7 @@ Each context manager changes one thing and puts it back:
 - `refusals_are_raised()`: the model does not catch the exceptions by which torch stops a trace;
 - `quiet()`: torch holds back its own warnings and logs;
 - `light_traces()`: torch writes no code for graphs that nobody runs;
+- `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
 - `lines_of_helpers()`: an op bears its own line, also in a function that `forward` calls.
 """
 
@@ -26,6 +27,7 @@ from types import FrameType
 from typing import Any, Final
 
 import torch
+from torch._C import _functorch
 from torch._export import non_strict_utils
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.export import _trace
@@ -256,6 +258,17 @@ def light_traces() -> Iterator[None]:
 
     with _use_lazy_graph_module(True), trace.assigned(_traceback, _extract_symbolized_tb=summary):
         yield
+
+
+@contextmanager
+def transforms_are_left() -> Iterator[None]:
+    """Leave the transforms of torch.func that a refused trace was in: later calls would run inside them."""
+    before = len(_functorch.get_interpreter_stack() or ())
+    try:
+        yield
+    finally:
+        while len(_functorch.get_interpreter_stack() or ()) > before:
+            _functorch.pop_dynamic_layer_stack()
 
 
 def lines_of_helpers() -> AbstractContextManager[None]:

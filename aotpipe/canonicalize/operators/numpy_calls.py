@@ -12,11 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-import torch._numpy as torch_numpy
+import torch._numpy
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.operators.unbacked_items import is_varying
 from aotpipe.canonicalize.values import host_scalars
+
+torch_numpy: Final[Any] = torch._numpy  # noqa: SLF001  # it has no types, and no other name
 
 
 def as_torch_takes_it(value: Any) -> Any:
