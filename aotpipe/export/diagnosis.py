@@ -34,7 +34,6 @@ _LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
 _CREATED: Final = re.compile(r"create_symbol (?P<symbol>\w+) = \S+ for (?P<source>.+?) \[")
 _OUTERMOST: Final = "_export"
 _FIXED: Final = re.compile(r"Eq\(.*, \d+(\.\d+)?\)$")
-_ROUNDED: Final = re.compile(r"ToFloat|TrueDiv")
 _GUARD: Final = re.compile(r"eval (?P<guard>[^\[].*?) \[guard added\]")
 _SOURCE: Final = re.compile(
     r"L\['(?P<name>\w+)'\](?P<path>(?:\[[^\]]*\]|\.\w+(?!\())*)\.size\(\)\[(?P<axis>\d+)\]"
@@ -64,8 +63,8 @@ _ADVICE: Final = re.compile(r"\n+The error above occurred when calling torch\.ex
 class GuardLog:
     """Symbols by torch's name for their source (`L['x'].size()[0]`), and guards in their order.
 
-    `fixing`: the code that ran, outermost first, where a size became a number of Python's (`range(n)`);
-    `rounding`: of those, where one made of a size did that goes through a float (`int(n * 1.5)`).
+    `fixing`: the code that ran, outermost first, where a size was found to equal a number;
+    `rounding`: of those, where it became a number of Python's (`int(n * 1.5)`, `range(n)`).
     """
 
     symbols: dict[str, str] = field(default_factory=dict)
@@ -98,7 +97,7 @@ class _Handler(logging.Handler):
                 )
                 codes = [*inner][::-1]
                 self.log.fixing.append(codes)
-                if _ROUNDED.search(guard["guard"]):
+                if any(code.co_name in ("guard_int", "guard_float") for code in codes):
                     self.log.rounding.append(codes)
 
 

@@ -139,7 +139,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
         if entry.guarded and log.rounding:
-            # A rounded size that is kept as a guard fixes the size; rewritten code follows it.
+            # A number of Python's that is kept as a guard fixes the size; rewritten code follows it.
             rounding = (function for codes in log.rounding for function in staging.running(codes))
             with suppress(ExportFailed):
                 return _rewritten(entry, first, None, staging.rewritten_codes(rounding))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+import torch._refs
 import torch.nn.functional as F
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
@@ -202,6 +203,7 @@ _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.bartlett_window: _window(lambda passed: 1 - (2 * passed - 1).abs()),
     torch.kaiser_window: _window(_kaiser),
     **dict.fromkeys(_OF_NUMBERS, _tensor),
+    **dict.fromkeys((torch.istft, torch.Tensor.istft), torch._refs.istft),  # noqa: SLF001  # by ops
     torch.vander: _vander,
     torch.kron: _kron,
     torch.combinations: _combinations,

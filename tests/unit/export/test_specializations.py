@@ -46,6 +46,18 @@ def capacity(x: torch.Tensor) -> torch.Tensor:
     return torch.topk(x, kept).values if kept < x.shape[0] else x
 
 
+def test_a_size_that_is_an_argument_of_istft_is_followed() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        window = torch.hann_window(16)
+        found = torch.stft(x, 16, 4, window=window, return_complex=True)
+        return torch.istft(found * 2, 16, 4, window=window, length=x.shape[0])
+
+    (entry,) = exported(model, torch.randn(24), shapes={"x": {0: Dim("n", min=16, max=64)}}).entries
+    for size in (16, 37, 64):
+        x = torch.randn(size)
+        torch.testing.assert_close(entry.program.module()(x), model(x), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("model", "dims", "targets", "buckets"),
     [
