@@ -138,17 +138,26 @@ def _stateless(entry: CanonicalEntry) -> Traced:
             return staged(entry, first)
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
-        if entry.guarded and log.rounding:
-            # A number of Python's that is kept as a guard fixes the size; rewritten code follows it.
-            rounding = (function for codes in log.rounding for function in staging.running(codes))
-            with suppress(ExportFailed):
-                return _rewritten(entry, first, None, staging.rewritten_codes(rounding))
+        if entry.guarded and (followed := _followed(entry, log, first)) is not None:
+            return followed
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
     if cause is not None and rewritten is None and diagnosis.may_rewriting_help(cause):
         return staged(entry, first)
     raise rewritten or first
+
+
+def _followed(entry: CanonicalEntry, log: GuardLog, first: ExportFailed | None) -> Traced | None:
+    """A program of rewritten code that follows the sizes which became numbers of Python's, if any did.
+
+    Kept as a guard, such a number fixes the size.
+    """
+    rounding = (function for codes in log.rounding for function in staging.running(codes))
+    rewritten = staging.rewritten_codes(rounding)
+    with suppress(ExportFailed):
+        return _rewritten(entry, first, None, rewritten) if rewritten else None
+    return None
 
 
 def _findings(entry: CanonicalEntry, strategy: Strategy, first: ExportFailed | None) -> Iterator[Finding]:
@@ -420,7 +429,7 @@ def _export(
         watched = lift.watching(entry.module, entry.state) if module is None and not strict else nullcontext()
         with tracing.refusals_are_raised(), effects, watched:
             program = torch.export.export(
-                module or entry.module, args, kwargs, dynamic_shapes=shapes, strict=strict
+                entry.module if module is None else module, args, kwargs, dynamic_shapes=shapes, strict=strict
             )
     diagnosis.require_no_transform(program, entry.name)
     return program
