@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._decomp import decomposition_table
@@ -200,11 +200,14 @@ def lcm(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
     return (part * two).abs()
 
 
+_BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def signbit(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor < 0
-    # A zero's sign shows in its reciprocal. A NaN's is not seen; those that eager makes are positive.
-    return (tensor < 0) | ((tensor == 0) & (1 / tensor < 0))
+    # The first bit, which zeros and NaN have, too.
+    return tensor.view(_BITS[tensor.element_size()]) < 0
 
 
 def copysign(left: torch.Tensor, right: Value) -> torch.Tensor:
@@ -249,6 +252,9 @@ def pow_scalar(base: torch.Tensor, exponent: Number) -> Any:
     if base.is_complex():
         return NotImplemented
     values = base.to(dtype)
+    if not isinstance(exponent, int | float):
+        # A number that only a run knows is compared with none.
+        return pow_tensor(values, torch.full((), exponent, dtype=dtype, device=base.device))
     if not dtype.is_floating_point or (float(exponent).is_integer() and abs(exponent) <= 16):
         return _integer_power(values, int(exponent))
     if abs(exponent) == 0.5:

@@ -173,3 +173,14 @@ def test_whole_powers_wrap_around_and_vanish() -> None:
     assert torch.equal(pointwise.pow_tensor(base, exponent), torch.pow(base, exponent))
     negative = pointwise.pow_tensor(torch.tensor([1, -1, -1, 2, -3]), torch.tensor([-2, -2, -3, -1, -5]))
     assert negative.tolist() == [1, 1, -1, 0, 0]
+
+
+class FirstBits(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        each = (x, -x, x.double(), x.half())
+        return (*map(torch.signbit, each), torch.copysign(torch.ones_like(x), x))
+
+
+def test_signs_of_nans_and_zeros() -> None:
+    x = torch.tensor([0x7FC00000, -0x400000, 0, -(2**31), 0x3F800000], dtype=torch.int32).view(torch.float32)
+    check(FirstBits(), (x,))
