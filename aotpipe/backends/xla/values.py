@@ -87,7 +87,9 @@ def cast(value: Any, dtype: DType) -> Array:
 
 
 def constant(value: Any, dtype: DType, shape: Sequence[int] = ()) -> Array:
-    """A number in a dtype, as an array of equal elements."""
+    """A number in a dtype, also one that only a run knows, as an array of equal elements."""
+    if is_array(value):
+        return lax.broadcast(cast(value, dtype), tuple(shape))
     with np.errstate(all="ignore"):
         if dtype.kind in "iu" and isinstance(value, float):
             value = int(value)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from aotpipe.backends.xla.ops.pointwise import like
+from aotpipe.backends.xla.ops.pointwise import scaled
 from aotpipe.backends.xla.padding.rules import Axis, Call, Padded, Rule, bare, of_plain, require
 from aotpipe.backends.xla.values import INT32, Array, Out, Scalar, cast, wide
 
@@ -68,12 +68,10 @@ def vector_product(out: Out, left: Array, right: Array) -> Array:
 
 def added(out: Out, x: Array, product: Array, beta: Scalar, alpha: Scalar) -> Array:
     """`beta * x + alpha * product`; with a beta of 0, NaN in `x` counts for nothing."""
-    if alpha != 1:
-        product = product * like(product, alpha)
+    product = scaled(product, alpha)
     if beta == 0:
         return product
-    x = jnp.broadcast_to(cast(x, product.dtype), out.shape)
-    return (x * like(x, beta) if beta != 1 else x) + product
+    return scaled(jnp.broadcast_to(cast(x, product.dtype), out.shape), beta) + product
 
 
 def _plus(product: Callable[[Out, Array, Array], Array]) -> tuple[Callable[..., Array], Rule]:

@@ -48,6 +48,11 @@ def like(x: Array, value: Scalar) -> Array:
     return constant(value, x.dtype, x.shape)
 
 
+def scaled(x: Array, factor: Any) -> Array:
+    """An array times a number; as it is where the number is known to be 1."""
+    return x if not is_array(factor) and factor == 1 else x * like(x, factor)
+
+
 def round_(_: Out, x: Array, *, decimals: int = 0) -> Array:
     """To the nearest, ties to even; of `decimals` in the steps of eager."""
     if not is_float(x.dtype):
@@ -63,10 +68,10 @@ def _nearest(x: Array) -> Array:
 
 
 def sign(_: Out, x: Array) -> Array:
-    """-1, 0 or 1, and of a complex the direction; of NaN 0, as eager gives it."""
+    """-1, 0 or 1, and of a complex the direction; of NaN and -0.0 eager gives 0.0."""
     if x.dtype == BOOL:
         return x
-    return lax.select(x != x, like(x, 0), lax.sign(x)) if is_float(x.dtype) else lax.sign(x)
+    return lax.select((x < 0) | (x > 0), lax.sign(x), like(x, 0)) if is_float(x.dtype) else lax.sign(x)
 
 
 def elu(out: Out, x: Array, alpha: Scalar = 1.0, scale: Scalar = 1.0, input_scale: Scalar = 1.0) -> Array:
@@ -128,14 +133,14 @@ def add(out: Out, left: Any, right: Any, *, alpha: Scalar = 1) -> Array:
     """`left + alpha * right`; of bools their or."""
     a, b = spread(out, wide(out.dtype), left, right)
     if out.dtype == BOOL:
-        return a | b if alpha else a
-    return a + (b * like(b, alpha) if alpha != 1 else b)
+        return a | (b & like(b, alpha))
+    return a + scaled(b, alpha)
 
 
 def subtract(out: Out, left: Any, right: Any, *, alpha: Scalar = 1) -> Array:
     """`left - alpha * right`."""
     a, b = spread(out, wide(out.dtype), left, right)
-    return a - (b * like(b, alpha) if alpha != 1 else b)
+    return a - scaled(b, alpha)
 
 
 def divide(out: Out, left: Any, right: Any, *, rounding_mode: str | None = None) -> Array:

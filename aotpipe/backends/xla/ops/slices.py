@@ -140,8 +140,7 @@ def slice_(out: Out, x: Array, dim: int = 0, start: Any = None, end: Any = None,
     if not is_array(start) and not is_array(end):
         first, last = _bounds(start, end, x.shape[axis])
         return lax.slice_in_dim(x, first, max(first, last), step, axis)
-    if not is_array(start):
-        start = _bounds(start, None, x.shape[axis])[0]
+    start = _bounds(start, None, x.shape[axis])[0]
     return jnp.take(x, start + step * lax.iota(INT64, out.shape[axis]), axis=axis, mode="clip")
 
 
