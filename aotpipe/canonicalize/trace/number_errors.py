@@ -58,8 +58,9 @@ def require_whole(number: torch.Tensor) -> None:
         runtime_asserts.require(
             torch.isnan(number), ValueError("cannot convert float NaN to integer"), holds=False
         )
-        error = OverflowError("cannot convert float infinity to integer")
-        runtime_asserts.require(torch.isinf(number), error, holds=False)
+        error = OverflowError("cannot convert float infinity to integer, or a number beyond 64 bits")
+        fits = (number >= -(2.0**63)).logical_and(number < 2.0**63).logical_or(torch.isnan(number))
+        runtime_asserts.require(fits, error, holds=True)
 
 
 def require_index(index: torch.Tensor, size: Any) -> None:

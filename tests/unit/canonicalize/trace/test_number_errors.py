@@ -81,6 +81,7 @@ def test_a_compiled_program_says_what_python_says() -> None:
         for value, said in (
             (0.0, "ValueError: math domain error"),
             (math.inf, "OverflowError: cannot convert"),
+            (1e30, "OverflowError: cannot convert"),
         ):
             with pytest.raises(AssertionViolated, match=said):
                 runner.infer({"x": np.full(2, value, np.float32)})
