@@ -57,6 +57,8 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
         for op in _composite_ops(frozenset(registered), frozenset(torch.ops._dir))
         if not _is_own_kernel(op, entry := entries.pop(op, _special_op_to_preserve_cia))
     }
+    # torch never asks for the composite form of ops that have a kernel too, such as `upsample_nearest2d`.
+    entries |= {op: entry for op, entry in composite.items() if op in table and op.name() not in registered}
     with linalg.checks_as_asserts():
         return _decompose_exported_program(
             program,

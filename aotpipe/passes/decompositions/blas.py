@@ -20,12 +20,13 @@ aten = torch.ops.aten
 Number = int | float | complex
 
 
-def scaled_sum(bias: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+def scaled_sum(bias: Tensor, product: Tensor, beta: Number, alpha: Number | torch.SymFloat) -> Tensor:
     """`beta * bias + alpha * product`, rounded once."""
     dtype = product.dtype
-    if dtype in HALF and (beta != 1 or alpha != 1):
+    scales = not isinstance(alpha, Number) or alpha != 1  # a number of `.item()` is compared with none
+    if dtype in HALF and (beta != 1 or scales):
         product, bias = product.float(), bias.float()
-    if alpha != 1:
+    if scales:
         product = product * _as(alpha, dtype)
     if beta == 0:
         # A NaN of the bias does not count where beta is 0.
@@ -33,8 +34,10 @@ def scaled_sum(bias: Tensor, product: Tensor, beta: Number, alpha: Number) -> Te
     return (product + (bias if beta == 1 else bias * _as(beta, dtype))).to(dtype)
 
 
-def _as(number: Number, dtype: torch.dtype) -> Number:
-    return number if dtype.is_complex or dtype.is_floating_point else int(number.real)
+def _as(number: Number | torch.SymFloat, dtype: torch.dtype) -> Any:
+    if dtype.is_complex or dtype.is_floating_point or not isinstance(number, Number):
+        return number
+    return int(number.real)
 
 
 def addbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
@@ -83,6 +86,33 @@ def grouped_mm(
     product = grouped_rows(rows, weight, ends)
     product = product if bias is None else product + bias
     return product if out_dtype is None else product.to(out_dtype)
+
+
+def scaled_mm(
+    left: Tensor,
+    right: Tensor,
+    scale_left: Tensor,
+    scale_right: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """Of numbers of 8 bits, with one scale each or one per row of the left and column of the right."""
+    scales = [(scale_left, left.shape[0]), (scale_right, right.shape[1])]
+    if scale_result is not None or any(
+        scale.dtype is not torch.float32 or scale.numel() not in (1, size) for scale, size in scales
+    ):
+        return NotImplemented
+    product = torch.mm(left.float(), right.float()) * scale_left * scale_right
+    product = product if bias is None else product + bias.float()
+    return product.to(left.dtype if out_dtype is None else out_dtype)
+
+
+def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A convolution of (time, batch, channels)."""
+    convolved = torch.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return convolved.permute(2, 0, 1)
 
 
 LIBRARIES: Final[Mapping[str, Callable[..., Any]]] = {"transformers::grouped_mm_fallback": grouped_rows}
@@ -161,6 +191,8 @@ DECOMPOSITIONS: Table = {
     aten.addbmm.default: addbmm,
     aten._trilinear.default: trilinear,
     aten._grouped_mm.default: grouped_mm,
+    aten._scaled_mm.default: scaled_mm,
+    aten.conv_tbc.default: conv_tbc,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten._scaled_dot_product_flash_attention_for_cpu.default: flash_attention_for_cpu,
 }

@@ -9,9 +9,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from aotpipe.passes import ops
-from aotpipe.passes.decompositions.entries import Table, empty, iota, static, wide
+from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, static, wide
 
 aten = torch.ops.aten
 
@@ -35,6 +36,25 @@ def put(tensor: Tensor, index: Tensor, source: Tensor, accumulate: bool = False)
     return flat.reshape(tensor.shape)
 
 
+def _require_within(index: Tensor, tensor: Tensor, dim: int, name: str) -> None:
+    """Assert that no id is negative or too large, for an op whose decomposition takes such ids."""
+    size = tensor.shape[dim] if tensor.dim() else 1
+    inside = ((index >= 0) & (index < size)).all()
+    extent = f"of size {size}" if static(size) else "whose size varies"
+    ops.ASSERT_TENSOR(inside, f"index out of range: {name} in a dimension {extent}")
+
+
+def _by_places(name: str) -> Decomposition:
+    """The form that torch gives an op that writes rows: it counts negative ids from the end."""
+    general = decomposition_table[getattr(aten, name).default]
+
+    def written(tensor: Tensor, dim: int, index: Tensor, source: Tensor, **options: Any) -> Any:
+        _require_within(index, tensor, dim, name)
+        return general(tensor, dim, index, source, **options)
+
+    return written
+
+
 def scatter_reduce(
     tensor: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -50,6 +70,7 @@ def scatter_reduce(
     if index.dim() == 0:
         index, src = index.reshape(1), src.reshape(1)
     dim %= tensor.dim()
+    _require_within(index, tensor, dim, "scatter_reduce")
     # (..., target, source): the other dims of tensor may be longer than those of index.
     cut = src[tuple(slice(0, size) for size in index.shape)].movedim(dim, -1).unsqueeze(-2)
     where = index.movedim(dim, -1).unsqueeze(-2)
@@ -123,6 +144,9 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Ten
     if size is None:
         size = ends[-1].item()
         torch._check(size >= 0)
+    ops.ASSERT_TENSOR((repeats >= 0).all(), "repeats can not be negative")
+    if output_size is not None:
+        ops.ASSERT_TENSOR(ends[-1:].sum() == size, "output_size is not the sum of the repeats")
     positions = torch.arange(size, device=repeats.device)
     return torch.searchsorted(ends, positions, right=True).to(repeats.dtype)
 
@@ -161,8 +185,11 @@ def _index(x: Tensor, indices: Indices) -> Any:
 
 
 def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Any:
-    if not _has_mask(indices) or values.dtype is not x.dtype:
+    if values.dtype is not x.dtype:
         return NotImplemented
+    if not _has_mask(indices):
+        wide = _repeated(x, indices, values)
+        return NotImplemented if wide is values else aten.index_put.default(x, indices, wide, accumulate)
     if (only := _only_mask(indices)) is not None:
         dim, mask = only
         after = x.dim() - dim - mask.dim()
@@ -171,6 +198,30 @@ def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = F
         return torch.where(aligned, x + spread if accumulate else spread, x)
     written: Tensor = aten.index_put.default(x, _positions(indices), values, accumulate)
     return written
+
+
+def _repeated(x: Tensor, indices: Indices, values: Tensor) -> Tensor:
+    """The values, one row per place where they may be one row for all: compilers would read on."""
+    for number, (have, want) in enumerate(
+        zip(reversed(values.shape), reversed(_places(x, indices)), strict=False)
+    ):
+        if not static(have) and not statically_known_true(have == want):
+            rows = torch.arange(want, device=x.device).clamp(max=have - 1)
+            given, places = (torch.full((), size, dtype=torch.int64) for size in (have, want))
+            ops.ASSERT_TENSOR(
+                (given == 1) | (given == places), "as many values as places are written, or one"
+            )
+            values = values.index_select(values.dim() - 1 - number, rows)
+    return values
+
+
+def _places(x: Tensor, indices: Indices) -> list[Any]:
+    """The shape of what `x[indices]` reads."""
+    given = [dim for dim, index in enumerate(indices) if index is not None]
+    lead = list(torch.broadcast_shapes(*(index.shape for index in indices if index is not None)))
+    rest = [size for dim, size in enumerate(x.shape) if dim not in given]
+    first = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    return [*rest[:first], *lead, *rest[first:]]
 
 
 def _only_mask(indices: Indices) -> tuple[int, Tensor] | None:
@@ -281,6 +332,7 @@ DECOMPOSITIONS: Table = {
     aten.scatter.value_reduce: scatter_mode,
     aten.scatter_reduce.two: scatter_reduce,
     aten.index_reduce.default: index_reduce,
+    **{getattr(aten, name).default: _by_places(name) for name in ("index_add", "index_copy")},
     aten.repeat_interleave.Tensor: repeat_interleave,
     aten.histc.default: histc,
     aten.empty_permuted.default: empty_permuted,

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import HALF, Table, empty, wide, widened
 
 aten = torch.ops.aten
@@ -191,6 +192,8 @@ def embedding_bag(
     padding_idx: int = -1,
 ) -> Bags:
     starts = offsets[:-1] if include_last_offset else offsets
+    ops.ASSERT_TENSOR(offsets[:1].sum() == 0, "offsets[0] has to be 0")
+    ops.ASSERT_TENSOR(offsets[-1:].sum() <= indices.shape[0], "offsets[-1] is beyond the input's length")
     rows = weight.index_select(0, indices)
     rows = rows.float() if rows.dtype in HALF else rows
     if per_sample_weights is not None:
@@ -202,14 +205,31 @@ def embedding_bag(
     if padding_idx >= 0:
         member = member & (indices != padding_idx).unsqueeze(0)
     counts = member.sum(1)
+    sizes = counts.to(offsets.dtype)
     if mode == _MAX:
-        shown = torch.where(member.unsqueeze(2), rows.unsqueeze(0), -math.inf)
-        found = torch.where(counts.unsqueeze(1) > 0, shown.amax(1), 0.0)
+        found, place = _largest(member, rows)
+        found, place = (torch.where(counts.unsqueeze(1) > 0, each, 0) for each in (found, place))
+        largest = torch.where(counts.unsqueeze(1) > 0, indices[place], 0).to(offsets.dtype)
     else:
         # A product with `member` would be NaN where another bag has an infinite row.
         found = torch.where(member.unsqueeze(2), rows.unsqueeze(0), 0.0).sum(1)
         found = found / counts.clamp(min=1).unsqueeze(1) if mode == _MEAN else found
-    return found.to(weight.dtype), bag, counts, torch.zeros_like(counts)
+        # What only a mean needs eager leaves out of a sum.
+        largest = sizes = sizes if mode == _MEAN else torch.zeros_like(sizes)
+        if mode != _MEAN and padding_idx < 0 and weight.dtype in (torch.float32, torch.float16):
+            bag = bag[:0]
+    return found.to(weight.dtype), bag.to(offsets.dtype), sizes, largest
+
+
+def _largest(member: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each bag and its place, as in eager: a NaN counts only where it comes first."""
+    first = member.to(torch.int64).argmax(1, keepdim=True)
+    leader = rows[first.squeeze(1)]
+    is_number = member.unsqueeze(2) & (rows == rows).unsqueeze(0)
+    best = torch.where(is_number, rows.unsqueeze(0), -math.inf).amax(1)
+    at = (is_number & (rows.unsqueeze(0) == best.unsqueeze(1))).to(torch.int64).argmax(1)
+    holds = leader == leader
+    return torch.where(holds, best, leader), torch.where(holds, at, first)
 
 
 DECOMPOSITIONS: Table = {

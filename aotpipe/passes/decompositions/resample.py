@@ -166,7 +166,9 @@ def adaptive(size: int, count: int, like: Tensor) -> Tensor:
     windows = iota(count, like).unsqueeze(1)
     starts = torch.div(windows * size, count, rounding_mode="trunc")
     ends = torch.div((windows + 1) * size + (count - 1), count, rounding_mode="trunc")
-    width = max(-(-(index + 1) * size // count) - index * size // count for index in range(count))
+    # Of a size that varies the most that a window may have.
+    each = (-(-(index + 1) * size // count) - index * size // count for index in range(count))
+    width = max(each) if static(size) else size // count + 2
     return torch.minimum(starts + iota(width, like), ends - 1)
 
 
@@ -192,11 +194,8 @@ def _windowed(x: Tensor, positions: Sequence[Tensor]) -> Tensor:
 
 
 def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
-    sizes = x.shape[-len(output_size) :]
-    if not all(map(static, sizes)):
-        return NotImplemented
-    pairs = list(zip(sizes, output_size, strict=True))
-    if x.is_floating_point() and all(count and size % count == 0 for size, count in pairs):
+    pairs = list(zip(x.shape[-len(output_size) :], output_size, strict=True))
+    if x.is_floating_point() and all(static(size) and count and size % count == 0 for size, count in pairs):
         kernel = [size // count for size, count in pairs]
         pool = aten.max_pool2d_with_indices if len(pairs) == 2 else aten.max_pool3d_with_indices
         return pool(x, kernel, kernel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 
 OPS = ["addbmm", "addr", "nn_functional_bilinear", "vdot"]
@@ -21,3 +22,17 @@ def test_half_precision_is_added_up_in_float32() -> None:
     program = decomposed(torch.nn.Bilinear(8, 8, 3, bias=False).half(), (x, x))
     (node,) = program.graph.find_nodes(op="call_function", target=torch.ops.aten._trilinear.default)
     assert node.meta["val"].dtype is torch.float32
+
+
+class Products(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        left, right = x.to(torch.float8_e4m3fn), y.to(torch.float8_e4m3fn).t()
+        scaled = torch._scaled_mm(left, right, s, s, out_dtype=torch.bfloat16)
+        by_time = torch.conv_tbc(x.reshape(4, 4, 32), y.reshape(2, 32, 8), y[0, :8], 1)
+        return scaled, by_time, torch.addmm(x[:, :16], x, y.t(), alpha=s.item()), x.abs() ** s.item()
+
+
+def test_products_of_bytes_of_time_and_by_numbers_of_the_run() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(16, 32, generator=generator) for _ in range(2))
+    check(Products(), (x, y, torch.tensor(0.5)), (x, y, torch.tensor(1.0)))

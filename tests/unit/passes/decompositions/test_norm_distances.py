@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from tests.programs.through import Together
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
+from tests.unit.passes.legal import Runner, legal
 
 OPS = ["cdist", "nn_functional_pdist", "nn_functional_embedding_bag"]
 
@@ -32,6 +33,34 @@ def test_bags_that_are_empty_or_hold_padding(last: bool) -> None:
     call = (torch.tensor([2, 1, 6, 2, 0, 3]), torch.tensor([0, 1, 4, 4, 6] if last else [0, 1, 4, 4]))
     with torch.no_grad():
         torch.testing.assert_close(decomposed(model, call).module()(*call), model(*call))
+
+
+class Outputs(torch.nn.Module):
+    def __init__(self, mode: int, padding: int, last: bool) -> None:
+        super().__init__()
+        self.options = (False, mode, False, None, last, padding)
+        self.register_buffer("rows", torch.arange(21.0).reshape(7, 3).sin())
+        self.rows[6, 1] = self.rows[1, 0] = torch.nan
+
+    def forward(self, indices: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.ops.aten._embedding_bag(self.rows, indices, offsets, *self.options)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_every_output_of_bags(last: bool) -> None:
+    model = Together(Outputs(mode, padding, last) for mode in (0, 1, 2) for padding in (-1, 2))
+    call = (torch.tensor([2, 1, 6, 2, 0, 3]), torch.tensor([0, 1, 4, 4, 6] if last else [0, 1, 4, 4]))
+    with torch.no_grad():
+        for got, want in zip(decomposed(model, call).module()(*call), model(*call), strict=True):
+            torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("offsets", [[1, 4], [0, 9]])
+def test_offsets_that_eager_refuses_raise(offsets: list[int]) -> None:
+    call = (torch.tensor([2, 1, 6, 2, 0, 3]), torch.tensor([0, 4]))
+    run = Runner(legal(Outputs(1, -1, False), call))
+    run((call[0], torch.tensor(offsets)))
+    assert not all(run.asserts.values())
 
 
 class Batch(torch.nn.Module):

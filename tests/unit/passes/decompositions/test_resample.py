@@ -126,3 +126,19 @@ def test_nearest(size: int, calls: list[tuple[int, float | None, str]]) -> None:
 def test_nearest_compiles(several: list[dict[str, object]]) -> None:
     module = Together(Resized(**options) for options in several)
     check(module, (torch.randn(2, 3, 3, 4, 5, generator=torch.Generator().manual_seed(0)),))
+
+
+class Direct(torch.nn.Module):
+    """Calls of the ops that `interpolate` is made of, which torch counts among the composite ones."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        aten = torch.ops.aten
+        return (
+            aten.upsample_nearest2d.default(x, [11, 13], 2.3, 1.9),
+            aten.upsample_nearest2d.default(x, [3, 4]),
+            aten._upsample_nearest_exact2d.default(x, [11, 13], 2.3, 1.9),
+        )
+
+
+def test_ops_of_nearest_that_are_called_by_name() -> None:
+    check(Direct(), (torch.randn(1, 2, 5, 7, generator=torch.Generator().manual_seed(0)),))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from aotpipe import Dim
 from aotpipe.passes.decompositions import resample
 from tests.programs.through import check
 from tests.sweep import sweep
@@ -53,3 +54,13 @@ def test_program(model: type[torch.nn.Module]) -> None:
 
 def test_every_form_gives_eagers_numbers() -> None:
     legal.check(Adaptive(), (torch.randn(2, 3, 8, 7),))
+
+
+def test_positions_over_sizes_that_vary() -> None:
+    sizes = {2: Dim("h", min=3, max=16), 3: Dim("w", min=2, max=16)}
+    check(Few2d(), (torch.randn(2, 3, 7, 9),), (torch.randn(2, 3, 8, 2),), dynamic_shapes={"x": sizes})
+
+
+class Few2d(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.adaptive_max_pool2d(x, (3, 2), return_indices=True)
