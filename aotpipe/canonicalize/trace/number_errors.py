@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.trace import runtime_asserts
+from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
 
 Test = Callable[[torch.Tensor], torch.Tensor]
@@ -58,9 +58,11 @@ def require_whole(number: torch.Tensor) -> None:
         runtime_asserts.require(
             torch.isnan(number), ValueError("cannot convert float NaN to integer"), holds=False
         )
-        error = OverflowError("cannot convert float infinity to integer, or a number beyond 64 bits")
+        error = OverflowError("cannot convert float infinity to integer")
+        if runtime_asserts.is_caught(error):
+            runtime_asserts.require(torch.isinf(number), error, holds=False)
         fits = (number >= -(2.0**63)).logical_and(number < 2.0**63).logical_or(torch.isnan(number))
-        runtime_asserts.require(fits, error, holds=True)
+        runtime_asserts.add_assert(fits, f"OverflowError: {error}, or a number beyond 64 bits")
 
 
 def require_index(index: torch.Tensor, size: Any) -> None:
@@ -90,7 +92,7 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
         least, negative = left == -(2**63), right == -1
         if name in _FLOORING and least is not False and negative is not False:
             # Python's integers go on beyond 64 bits, those of a program do not.
-            _require_not(least & negative, OverflowError("a quotient of integers is 2**63"))
+            _refuse_values(least & negative, OverflowError("a quotient of integers is 2**63"))
         return
     error = ZeroDivisionError("0.0 cannot be raised to a negative power")
     if isinstance(right, torch.Tensor) or right < 0:
@@ -99,10 +101,20 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
         if isinstance(right, torch.Tensor) and trace.current().may_unroll:
             # A negative power is a float in Python; unrolled, the loop has its powers in Python.
             raise trace.refusal("an int has a power that only a run knows", "give a float: `10.0 ** n`")
-        _require_not(right < 0, ArithmeticError("a whole number is raised to a negative power"))
+        _refuse_values(right < 0, ArithmeticError("a whole number is raised to a negative power"))
     elif not _is_whole(right):
         fraction = right != (right.trunc() if isinstance(right, torch.Tensor) else int(right))
-        _require_not((left < 0) & fraction, ArithmeticError("a negative number is raised to a fraction"))
+        _refuse_values((left < 0) & fraction, ArithmeticError("a negative number is raised to a fraction"))
+
+
+def _refuse_values(test: Any, error: Exception) -> None:
+    """Assert that a test is false, where Python has a value that a program has not: no handler is for it."""
+    if isinstance(test, torch.Tensor):
+        said = f"{type(error).__name__}: {error}"
+        runtime_asserts.add_assert(torch_functions.predicate(test).logical_not(), said)
+    elif test:
+        runtime_asserts.refuse_caught(error)
+        raise runtime_asserts.raised(lambda: error)
 
 
 def _require_not(test: Any, error: Exception) -> None:

@@ -231,3 +231,19 @@ def test_a_handler_that_no_path_can_have_is_refused_at_its_line(model: Any) -> N
         check(model, *VECTORS)
     assert found.value.where is not None
     assert found.value.where.path.endswith("test_try_except.py")
+
+
+def whole_part(x: torch.Tensor) -> Any:
+    try:
+        n = int(x[0])
+    except OverflowError:
+        n = -5
+    return x * 0 + n
+
+
+def test_a_number_beyond_64_bits_comes_to_no_handler() -> None:
+    check(whole_part, (torch.tensor([2.0]),), (torch.tensor([float("inf")]),))
+    spec = as_spec(whole_part, args=(torch.tensor([2.0]),))
+    program = export(canonicalize(spec)).entries[0].program.module()
+    with pytest.raises(RuntimeError, match="a number beyond 64 bits"):
+        program(torch.tensor([1e30]))
