@@ -40,6 +40,7 @@ Assert = tuple[torch.Tensor, str]
 """What must hold, and what is said where it does not."""
 
 
+_MOST_REHEARSALS: Final = 1500
 Place = tuple[bool, int]
 """Where a tensor decides in a run of a `try`: whether on a `try` inside of it, and how many came before."""
 Ways = Mapping[Place, bool]
@@ -106,12 +107,14 @@ class _Asserts:
         raised: The user's own exceptions by identity, kept alive, so that no other one takes it.
         decisions: Of the `try` that begins to run, the innermost last.
         caught: The bodies of `try` that run now.
+        rehearsals: How many runs of a `try` were made of which nothing is left.
         collected: The asserts of each region that runs now; None of one that puts them into its graph.
     """
 
     raised: dict[int, object] = field(default_factory=dict)
     decisions: list[Decisions] = field(default_factory=list)
     caught: list[_Catch] = field(default_factory=list)
+    rehearsals: int = 0
     collected: list[list[Assert] | None] = field(default_factory=list)
 
 
@@ -166,8 +169,20 @@ def deciding(taken: Ways) -> AbstractContextManager[Decisions]:
 
 @contextmanager
 def rehearsing(taken: Ways) -> Iterator[Decisions]:
-    """Run a `try` of which nothing is left: those around it have come to nothing, and nothing is asserted."""
-    around = [(each, each.counts.copy(), each.split) for each in trace.part(_Asserts).decisions]
+    """Run a `try` of which nothing is left: those around it have come to nothing, and nothing is asserted.
+
+    Raises:
+        ExportFailed: The ways through all of them are too many to be traced in a minute.
+    """
+    asserts = trace.part(_Asserts)
+    asserts.rehearsals += 1
+    if asserts.rehearsals > _MOST_REHEARSALS:
+        raise refusal(
+            "tensors decide at too many places whether the bodies of `try` raise",
+            "let each `try` hold the one line that it is for, or decide with `if` and `else`",
+            "paths-differ",
+        )
+    around = [(each, each.counts.copy(), each.split) for each in asserts.decisions]
     with deciding(taken) as decisions, collected():
         try:
             yield decisions
