@@ -40,7 +40,7 @@ Assert = tuple[torch.Tensor, str]
 """What must hold, and what is said where it does not."""
 
 
-_MOST_REHEARSALS: Final = 1500
+_MOST_REHEARSALS: Final = 700
 Place = tuple[bool, int]
 """Where a tensor decides in a run of a `try`: whether on a `try` inside of it, and how many came before."""
 Ways = Mapping[Place, bool]
