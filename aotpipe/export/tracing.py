@@ -163,14 +163,24 @@ def refusals_are_raised() -> Iterator[None]:
     with ExitStack() as stack:
         for kind in _REFUSALS:
             stack.enter_context(trace.assigned(kind, __init__=watched(kind.__init__)))
+        raised: BaseException | None = None
         try:
             yield
-        except Exception:
-            for error in _caught_by_models(made):
-                raise error from None
-            raise
-    for error in _caught_by_models(made):
-        raise error
+        except Exception as error:  # noqa: BLE001  # raised again below
+            raised = error
+    # Raised where no other exception is handled, of which it may be the cause.
+    for caught in _caught_by_models(made):
+        if all(caught is not each for each in _chain(raised)):
+            raise caught
+    if raised is not None:
+        raise raised
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that were handled when it was raised."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _caught_by_models(errors: Iterable[BaseException]) -> Iterator[BaseException]:
