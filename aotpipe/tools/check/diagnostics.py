@@ -230,6 +230,7 @@ CODES: Final[Mapping[str, Code]] = {
     "control-flow-in-graph": Code("note", "a function's control flow is part of the graph"),
     "eager-island": Code("note", "a part of the model stays Python"),
     "parity-inputs": Code("note", "how the inputs were drawn that programs are compared on"),
+    "uninformative-output": Code("note", "no compared call says anything of an output"),
     "precision": Code("note", "products are computed in fewer bits"),
     "precision-overflow": Code("warning", "a number overflows in fewer bits, and is not compared"),
 }

@@ -21,7 +21,8 @@ def names(package: str, targets: list[str]) -> list[str]:
         (["iree-vulkan"], ["gpu-widening", "int64-comparisons", "spirv-reductions", "spirv-slices"]),
         (["iree-metal"], ["gpu-widening", "spirv-reductions", "spirv-slices"]),
         (["iree-cpu-host", "iree-cuda-sm_80"], ["gpu-widening"]),
-        (["iree-cpu-*", "iree-vmvx", "iree-rocm-*"], []),
+        (["iree-cpu-*", "iree-rocm-*"], []),
+        (["iree-vmvx"], ["vmvx-comparisons"]),
     ],
 )
 def test_each_target_takes_its_own_after_the_first_phase(targets: list[str], wanted: list[str]) -> None:
