@@ -30,7 +30,7 @@ GRAPH_SEEDS = range(20)
 GRAPH_SEEDS_SLOW = range(2000)
 HOLDING_SEEDS_SLOW = range(500)
 ALIASING_SEEDS_SLOW = range(1000)
-RAISING_SEEDS = [range(2), pytest.param(range(200), marks=pytest.mark.slow)]
+RAISING_SEEDS = [range(2), pytest.param(range(100), marks=pytest.mark.slow)]
 # These read what is not set.
 UNSET_SEEDS = (22, 47, 81, 152)
 UNSET_SEEDS_SLOW = range(1000)
