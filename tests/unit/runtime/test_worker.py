@@ -227,18 +227,33 @@ def test_a_worker_ends_with_its_parent() -> None:
     pytest.fail("the worker outlived its parent")
 
 
+# A process of its own, as one with threads cannot fork.
+_PARENT = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from tests.unit.runtime import test_worker as tests
+
+worker = tests.Worker()
+folder = Path(sys.argv[1])
+tests._load(worker, (folder / "payload").read_bytes(), folder, {"w": np.zeros(4, np.float32)})
+message = {"do": "time", "entry_point": "step", "samples": 1 << 40, "reset": False}
+tests.worker_module.send(worker._connection, message, {"x": tests._X})
+time.sleep(0.2)
+print(worker._process.pid, flush=True)
+os._exit(0)
+"""
+
+
 def test_a_worker_ends_with_its_parent_in_a_call(payload: bytes, tmp_path: Path) -> None:
-    ours, theirs = os.pipe()
-    if not (parent := os.fork()):
-        started = Worker()
-        _load(started, payload, tmp_path, {"w": np.zeros(4, np.float32)})
-        message = {"do": "time", "entry_point": "step", "samples": 1 << 40, "reset": False}
-        worker_module.send(started._connection, message, {"x": _X})
-        time.sleep(0.2)
-        os.write(theirs, str(started._process.pid).encode())
-        os._exit(0)
-    pid = int(os.read(ours, 20))
-    os.waitpid(parent, 0)
+    (tmp_path / "payload").write_bytes(payload)
+    command = [sys.executable, "-c", _PARENT, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.wait(10)
     with _killed_after(20, pid):
         start = time.monotonic()
         while Path(f"/proc/{pid}").exists():
