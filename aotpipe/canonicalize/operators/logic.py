@@ -17,10 +17,10 @@ import torch
 
 from aotpipe.canonicalize.operators import dynamic_list_methods, unbacked_items
 from aotpipe.canonicalize.operators.conditional import choose
-from aotpipe.canonicalize.trace import decisions, dry_run, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import decisions, dry_run, regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate, truth_of
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, optional_values
-from aotpipe.canonicalize.values.abstract_values import Incompatible, join_values
+from aotpipe.canonicalize.values.abstract_values import Incompatible, Variables, join_values
 from aotpipe.canonicalize.values.trace import refusal
 
 Function = Callable[..., Any]
@@ -165,7 +165,9 @@ class Elements(Iterator[Any]):
                 return _first_of(left, default)
             if test:
                 return element()
-        return _first_of([], default)
+        if default:
+            return default[0]
+        raise runtime_asserts.raised(StopIteration)
 
     def pairs(self) -> Iterable[tuple[Function, Function]]:
         """What `each` yields, as a list where its items are known and end."""
@@ -183,13 +185,25 @@ class Elements(Iterator[Any]):
                 yield from self._elementwise([item])
 
 
-def _first_of(pairs: Sequence[tuple[Function, Function]], default: tuple[Any, ...]) -> Any:
-    if pairs:
-        wanted, element = pairs[0]
-        return choose(wanted(), element, lambda: _first_of(pairs[1:], default))
-    if default:
-        return default[0]
-    raise runtime_asserts.raised(StopIteration)
+def _first_of(pairs: Iterable[tuple[Function, Function]], default: tuple[Any, ...]) -> Any:
+    """The element of the first pair whose test holds: branches one after another, not one in another."""
+    held: list[Any] = [default[0] if default else None, False]
+    variables = Variables.of_list(held, "the first element", "whether there is one")
+
+    def take(element: Function) -> None:
+        held[:] = element(), True
+
+    for wanted, element in pairs:
+        test = and_(lambda: not_(held[1]), wanted, truth=True)
+        if is_staged(test):
+            regions.branch(test, partial(take, element), lambda: None, variables)
+        elif test:
+            take(element)
+    value, is_found = held
+    if not default:
+        runtime_asserts.require(truth_of(is_found), StopIteration(), holds=True)
+    is_there = isinstance(value, optional_values.OptionalValue) and not default
+    return value.payload if is_there else value
 
 
 def _unknown() -> Iterator[Any]:

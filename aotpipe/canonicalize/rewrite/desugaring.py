@@ -64,8 +64,8 @@ _PURE: Final = (
 )
 
 
-class Matches(Own):
-    """Rewrites the matches whose patterns are values, `|`, names and `_`; others stay Python's."""
+class _Counting(Own):
+    """Rewrites statements of one kind, which it counts to name their variables."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -73,6 +73,10 @@ class Matches(Own):
     def rewrite(self, function: ast.FunctionDef) -> None:
         """Change a function's body."""
         function.body = self.generic_visit(ast.Module(function.body, [])).body  # type: ignore[attr-defined]
+
+
+class Matches(_Counting):
+    """Rewrites the matches whose patterns are values, `|`, names and `_`; others stay Python's."""
 
     def visit_Match(self, node: ast.Match) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
@@ -94,15 +98,8 @@ class Matches(Own):
         return [ast.copy_location(assign(subject, node.subject), node), *rest]
 
 
-class Suppressions(Own):
+class Suppressions(_Counting):
     """Rewrites `with suppress(...)` as a `try`, whose handler can be seen."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def rewrite(self, function: ast.FunctionDef) -> None:
-        """Change a function's body."""
-        function.body = self.generic_visit(ast.Module(function.body, [])).body  # type: ignore[attr-defined]
 
     def visit_With(self, node: ast.With) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)

@@ -75,17 +75,14 @@ def _branch(
     start = variables.get()
     border = tensor_storage.Border()
     summaries: list[dry_run.EffectSummary] = []
-    for body, rest, wanted in ((then, other, False), (other, then, True)):
+    for body, rest, holds in ((then, other, True), (other, then, False)):
         try:
-            path = region_sites.entered(site, not wanted)
-            with path, runtime_asserts.collected() as asserts, assuming(test, holds=not wanted):
-                summaries.append(dry_run.summarize(body, variables, start))
-            summaries[-1].asserts += [said for _, said in asserts]
+            summaries.append(_summary(test, body, variables, start, site, holds=holds))
         except (runtime_asserts.Split, Exception) as error:  # noqa: BLE001  # raised again below
             _raise_unless_asserted(error, places, test)
-            decisions.statement("raises", (then, other), wanted=wanted)
+            decisions.statement("raises", (then, other), wanted=not holds)
             # What goes on is the other path, or what is around this branch raises too.
-            runtime_asserts.require(test, error, holds=wanted)
+            runtime_asserts.require(test, error, holds=not holds)
             rest()
             return
     paths = [each.after for each in summaries]
@@ -142,6 +139,23 @@ def _branch(
         runtime_asserts.add_assert(truth, said)
     _leave(border, abstracts, names, written, results[:split], variables, paths)
     _note_upper_bounds(variables, paths)
+
+
+def _summary(
+    test: Any,
+    body: Callable[[], None],
+    variables: Variables,
+    start: Values,
+    site: region_sites.Site,
+    *,
+    holds: bool,
+) -> dry_run.EffectSummary:
+    """What the path of a branch does on which its test has this truth."""
+    path = region_sites.entered(site, holds)
+    with path, runtime_asserts.collected() as asserts, assuming(test, holds=holds):
+        found = dry_run.summarize(body, variables, start)
+    found.asserts += [said for _, said in asserts]
+    return found
 
 
 def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asserts.Ways = _NO_WAYS) -> None:

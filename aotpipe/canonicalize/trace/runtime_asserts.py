@@ -263,8 +263,7 @@ def split(error: BaseException, places: dict[Decisions, Place], test: Any) -> No
     if catch.decisions is not None:
         raise Split(catch.decisions, places.get(catch.decisions), test)
     trace.current().needs.add("splits_tries")
-    refuse_caught(error)
-    raise AssertionError("a caught exception is refused")
+    raise _refused(error)
 
 
 def refuse_caught(error: BaseException) -> None:
@@ -274,11 +273,12 @@ def refuse_caught(error: BaseException) -> None:
         ExportFailed: There is one around what is traced now.
     """
     if is_caught(error):
-        raise refusal(
-            f"{type(error).__name__} is raised where a tensor decides, and caught",
-            "decide with `if` and `else` in place of `try` and `except`",
-            "paths-differ",
-        )
+        raise _refused(error)
+
+
+def _refused(error: BaseException) -> Exception:
+    said = f"{type(error).__name__} is raised where a tensor decides, and caught"
+    return refusal(said, "decide with `if` and `else` in place of `try` and `except`", "paths-differ")
 
 
 def add_assert(truth: torch.Tensor, said: str) -> bool:

@@ -56,6 +56,11 @@ def test_elements_that_a_tensor_decides_on_are_those_of_eager(name: str) -> None
     check(MODELS[name], *VECTORS)
 
 
+def test_the_first_of_many_elements_takes_branches_one_after_another() -> None:
+    x = torch.arange(40.0) / 20
+    check(the_first, (x,), (x + 0.1,), (x - 9,), (x + 9,))
+
+
 def goes_on(x: torch.Tensor) -> Any:
     elements = (v for v in x if v > 0)
     return next(elements, x[0]) + next(elements, x[0])
