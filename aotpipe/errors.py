@@ -315,5 +315,37 @@ class ReadOnly(StoreError, exit_code=72):
     """The folder cannot be written."""
 
 
+class ServeError(AotpipeError, exit_code=80, stage="serve"):
+    """A server cannot start or cannot answer a request."""
+
+
+class RequestInvalid(ServeError, exit_code=81):
+    """A request is not one of the Open Inference Protocol, or asks for what is not supported."""
+
+
+class RequestTooLarge(ServeError, exit_code=82):
+    """The body of a request has more bytes than the server takes."""
+
+
+class UnknownModel(ServeError, exit_code=83):
+    """No model, version, entry point or session has this name."""
+
+
+class QueueFull(ServeError, exit_code=84):
+    """As many requests wait as may, or as many sessions are open; ask again later."""
+
+
+class NotReady(ServeError, exit_code=85):
+    """The model is not ready: it is being loaded, its programs keep crashing, or the server is ending."""
+
+
+class DeadlinePassed(ServeError, exit_code=86):
+    """A request's time was over before it ran."""
+
+
+class NotInJson(ServeError, exit_code=87):
+    """An output has a value that JSON has no number for: NaN or an infinity."""
+
+
 class Interrupted(AotpipeError, exit_code=130):
     """Ctrl-C or SIGTERM ended the command."""

@@ -52,6 +52,7 @@ _COMMANDS: Final = {
     "inspect": ("bundles", "Show what a bundle holds."),
     "islands": ("bundles", "Show and time the chain of a bundle of which a part is Python."),
     "selftest": ("bundles", "Run a bundle's recorded calls on this host; needs no torch."),
+    "serve": ("serve", "Answer requests over HTTP with the programs of bundles; needs no torch."),
     "targets": ("host", "List the targets, and which can run here."),
     "cache": ("host", "Look at or empty the cache of stage results."),
     "doctor": ("host", "Say what is installed, what can run here, and what to install."),

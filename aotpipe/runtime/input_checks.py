@@ -97,7 +97,7 @@ class Checker:
             except KeyError:
                 raise self._names_error(inputs) from None
             if type(value) is not np.ndarray or value.dtype != dtype:
-                value = _convert(spec, value, dtype)
+                value = converted(spec, value, dtype)
             if not value.flags.c_contiguous:
                 copied.append(len(arrays))
             arrays.append(value)
@@ -180,8 +180,13 @@ def _range(index: int, spec: TensorSpec) -> _Range:
     return _Range(index, low, high, unsigned, is_trusted=dtype.kind in "iu")
 
 
-def _convert(spec: TensorSpec, value: ArrayLike, dtype: np.dtype[Any]) -> Array:
-    """An array of the dtype from what is none, or from another kind of array (memoryview, torch.Tensor)."""
+def converted(spec: TensorSpec, value: ArrayLike, dtype: np.dtype[Any]) -> Array:
+    """An array of the dtype from what is none, or from another kind of array (memoryview, torch.Tensor).
+
+    Raises:
+        InputShape: A list is nested unevenly.
+        InputDtype: It is no array, or has numbers that the dtype cannot hold.
+    """
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:

@@ -171,7 +171,23 @@ class BaseRunner(ABC, Generic[E]):
         with self._lock:
             self._require_open()
             self._forget()
-            self._state = {name: self._placed(name, array) for name, array in self._initial_state.items()}
+            self._state = self._initial()
+
+    def exchange_state(self, state: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Go on from another state: one that an earlier exchange gave, or the initial one where None.
+
+        Returns:
+            The state that the calls so far left, to be given back to this runner alone.
+        """
+        self._require_process()
+        with self._lock:
+            self._require_open()
+            before, self._state = self._state, {}
+            self._state = dict(state) if state is not None else self._initial()
+        return before
+
+    def _initial(self) -> dict[str, Any]:
+        return {name: self._placed(name, array) for name, array in self._initial_state.items()}
 
     def close(self) -> None:
         """Free the program and its state; calls after it are refused.

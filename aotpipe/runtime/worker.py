@@ -14,17 +14,14 @@ Raises:
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -44,7 +41,6 @@ _CALL_TIMEOUT_S: Final = 300.0
 _BYTECODE_TIMEOUT_S: Final = 3600.0
 _LOAD_TIMEOUT_S: Final = 120.0
 _TAIL_LINES: Final = 12
-_PR_SET_PDEATHSIG: Final = 1
 _ARRAYS: Final = "__arrays__"
 
 
@@ -209,15 +205,8 @@ def receive(source: Connection) -> tuple[dict[str, Any], dict[str, Array]]:
 def main() -> None:
     """Answer the messages of the connection that the first argument names, until it or the parent ends."""
     fd, parent, *backends = sys.argv[1:]
-    if sys.platform == "linux":
-        # A call that hangs does not see the end of the connection.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):  # it has died already
+    if not process.become_child(int(parent)):
         return
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(OSError):
-        # Where memory runs out, the kernel is to end this process and not the build.
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     connection = Connection(int(fd))
     for backend in backends:
         runtime(cast("Backend", backend))

@@ -22,6 +22,7 @@ from aotpipe.runtime.bundle.manifest import WEIGHTS, Program
 from aotpipe.runtime.goldens import Golden, examples, sequences
 from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import ChainRunner, StepTime, load_parts
+from aotpipe.runtime.loading import Runner
 from aotpipe.runtime.worker import Worker
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -82,7 +83,7 @@ def _result(bundle: Bundle, program: Program, calls: Sequence[Golden], islands: 
         return result(outcome="skipped", reason=reason)
     try:
         with Worker() as process:
-            parity = _judged(_loaded(process, bundle, program, islands), calls)
+            parity = judged(_loaded(process, bundle, program, islands), calls)
     except BundleError:
         raise
     except AotpipeError as error:
@@ -93,7 +94,7 @@ def _result(bundle: Bundle, program: Program, calls: Sequence[Golden], islands: 
     return result(outcome="passed" if parity.passed else "failed", calls=parity.calls, worst=parity.worst)
 
 
-def _judged(worker: Worker | ChainRunner, calls: Sequence[Golden]) -> Parity:
+def judged(worker: Worker | Runner, calls: Sequence[Golden]) -> Parity:
     """The comparison of the calls whose sizes a program was built for."""
     cases: list[ParityCase] = []
     compared = 0

@@ -1,0 +1,132 @@
+"""`aotpipe serve`: answers requests over HTTP with a bundle's programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aotpipe.cli import options
+from aotpipe.errors import ServeError
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, required=True, metavar="[NAME=]BUNDLE...")
+@click.option("-t", "--target", metavar="TARGET", help="Which program. [default: the best that runs here]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 for any free one."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes of each model."
+)
+@click.option("--threads", type=click.IntRange(1), help="Of each process. [default: as the runtime chooses]")
+@click.option(
+    "--max-batch-size",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Rows of calls that are run as one; 0 runs each call on its own.",
+)
+@click.option(
+    "--preferred-batch-size",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Rows that are run at once; may be given several times. [default: --max-batch-size]",
+)
+@click.option(
+    "--max-queue-delay-us",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="How long a call waits for others to be batched with.",
+)
+@click.option(
+    "--max-queue-size", type=click.IntRange(1), default=1024, show_default=True, help="Calls that may wait."
+)
+@click.option(
+    "--max-body-bytes", type=click.IntRange(1), default=64 << 20, show_default=True, help="Of a request."
+)
+@click.option(
+    "--max-sessions", type=click.IntRange(1), default=64, show_default=True, help="Of a model with state."
+)
+@click.option(
+    "--session-idle-s",
+    type=click.FloatRange(0),
+    default=300.0,
+    show_default=True,
+    help="Until a session is closed.",
+)
+@click.option(
+    "--timeout-s", type=click.FloatRange(0), default=30.0, show_default=True, help="A call waits so long."
+)
+@click.option(
+    "--call-timeout-s",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="A call runs so long before its worker is killed.",
+)
+@click.option(
+    "--drain-s", type=click.FloatRange(0), default=0.5, show_default=True, help="After SIGTERM, at least."
+)
+@click.option(
+    "--tls-cert", type=click.Path(path_type=Path, exists=True), help="A certificate chain, for HTTPS."
+)
+@click.option("--tls-key", type=click.Path(path_type=Path, exists=True), help="Its key.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, exists=True),
+    help="A file of the token that requests must bear.",
+)
+@click.option("--access-log", is_flag=True, help="Write a line of JSON to stderr for each request.")
+@options.islands
+def serve(
+    *,
+    bundles: tuple[str, ...],
+    target: str | None,
+    workers: int,
+    threads: int | None,
+    max_batch_size: int,
+    preferred_batch_size: tuple[int, ...],
+    max_queue_delay_us: int,
+    max_queue_size: int,
+    max_sessions: int,
+    session_idle_s: float,
+    call_timeout_s: float,
+    token_file: Path | None,
+    islands: tuple[str, ...],
+    **listen: object,
+) -> None:
+    """Answer the Open Inference Protocol v2 over HTTP with the programs of bundles; needs no torch.
+
+    A BUNDLE may be a folder of versions, named by numbers, of which the highest is served.
+    """
+    try:
+        from aotpipe.runtime.serve import serving
+        from aotpipe.runtime.serve.repository import Options
+        from aotpipe.runtime.serve.scheduler import Limits
+    except ModuleNotFoundError as error:
+        raise ServeError(f"{error.name} is not installed", hint="pip install 'aotpipe[serve]'") from error
+    token = token_file.read_text(encoding="utf-8").strip() if token_file else ""
+    if token_file and not token:
+        raise ServeError(f"{token_file} holds no token")
+    serving.run(
+        bundles,
+        Options(
+            target=target,
+            workers=workers,
+            threads=threads,
+            islands=islands,
+            limits=Limits(
+                max_batch_size=max_batch_size,
+                preferred_batch_size=preferred_batch_size,
+                max_queue_delay_s=max_queue_delay_us / 1e6,
+                max_queue_size=max_queue_size,
+                max_sessions=max_sessions,
+                session_idle_s=session_idle_s,
+                call_timeout_s=call_timeout_s,
+            ),
+        ),
+        serving.Listen(**listen, token=token),  # type: ignore[arg-type]
+    )

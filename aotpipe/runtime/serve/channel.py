@@ -1,0 +1,140 @@
+"""What a server and one of its workers talk through: a socket for messages, shared memory for tensors.
+
+A message is four bytes of its length and one JSON value; there is no pickle in it. Tensors lie in an
+`Arena`, a file without a name that both processes map: its writer lets it grow, its reader maps it again when
+a message says that it has grown. A worker has `SLOTS` of them for requests and as many for answers, so that
+a request is written while another one runs.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+SLOTS: Final = 2
+"""How many messages a worker has at once: the one that runs, and the one after it."""
+
+ALIGNMENT: Final = 64
+"""Where a tensor begins in an arena, in bytes: what IREE uses where it lies."""
+
+_LENGTH_BYTES: Final = 4
+_FIRST_BYTES: Final = 1 << 16
+
+
+class Arena:
+    """Shared memory that grows; `fd` is the file's, which a child inherits."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map: mmap.mmap | None = None
+        self.view = memoryview(b"")
+
+    @classmethod
+    def new(cls) -> Arena:
+        """One of its own file, in memory where the system has such files.
+
+        Raises:
+            OSError: There is no memory for it, or there are too many files.
+        """
+        if hasattr(os, "memfd_create"):
+            return cls(os.memfd_create("aotpipe-tensors", 0))
+        with tempfile.TemporaryFile() as file:
+            return cls(os.dup(file.fileno()))
+
+    def reserve(self, size: int) -> memoryview:
+        """Make room for as many bytes, as the writer does.
+
+        Raises:
+            OSError: There is no memory for them.
+        """
+        if size > len(self.view):
+            room = max(_FIRST_BYTES, 1 << (size - 1).bit_length())
+            # Where memory is short this fails here, and not by a signal when the bytes are written.
+            os.posix_fallocate(self.fd, 0, room)
+            self.mapped(room)
+        return self.view
+
+    def mapped(self, size: int) -> memoryview:
+        """See as many bytes at least, as the reader does."""
+        if size > len(self.view):
+            # The old map lives as long as somebody's view of it.
+            self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
+            self.view = memoryview(self._map)
+        return self.view
+
+    def close(self) -> None:
+        """Release the file; maps are released with the last view of them."""
+        self.view = memoryview(b"")
+        self._map = None
+        os.close(self.fd)
+
+
+def packed(message: Any) -> bytes:
+    """A message's bytes."""
+    body = orjson.dumps(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
+
+
+class Unpacker:
+    """Gives the messages of a stream of bytes, which may end in the middle of one."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Any]:
+        """The messages that are whole by now."""
+        data = self._rest + data if self._rest else data
+        found, start = [], 0
+        while len(data) - start >= _LENGTH_BYTES:
+            body = start + _LENGTH_BYTES
+            end = body + int.from_bytes(data[start:body], "little")
+            if end > len(data):
+                break
+            found.append(orjson.loads(data[body:end]))
+            start = end
+        self._rest = data[start:]
+        return found
+
+
+def receive(source: socket.socket) -> Any:
+    """Wait for a message.
+
+    Raises:
+        EOFError: The other side is gone.
+    """
+    head = _exactly(source, _LENGTH_BYTES)
+    return orjson.loads(_exactly(source, int.from_bytes(head, "little")))
+
+
+def _exactly(source: socket.socket, count: int) -> bytes:
+    data = source.recv(count)
+    while len(data) < count:
+        if not (more := source.recv(count - len(data))):
+            raise EOFError
+        data += more
+    return data
+
+
+def open_arenas(fds: list[int]) -> tuple[list[Arena], list[Arena]]:
+    """The arenas of requests and of answers, from their files in that order."""
+    arenas = [Arena(fd) for fd in fds]
+    return arenas[:SLOTS], arenas[SLOTS:]
+
+
+def aligned(offset: int) -> int:
+    """The next offset at which a tensor may begin."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def resident_bytes() -> int:
+    """The resident set of this process; 0 where the kernel does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0

@@ -1,0 +1,366 @@
+"""The server's HTTP: an ASGI application that answers the Open Inference Protocol v2 and its extensions.
+
+Each path of `_ROUTES` is answered by one method of `Application`. A typed error becomes its status and
+`{"error": ...}`; what is no typed error is a fault of the server's own, and its traceback goes to the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hmac
+import re
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from aotpipe import __version__
+from aotpipe.errors import (
+    AotpipeError,
+    AssertionViolated,
+    BundleError,
+    DeadlinePassed,
+    InputError,
+    NotInJson,
+    NotReady,
+    QueueFull,
+    RequestInvalid,
+    RequestTooLarge,
+    ServeError,
+    UnknownModel,
+)
+from aotpipe.runtime.serve import metrics, openapi, protocol
+from aotpipe.runtime.serve.repository import Repository
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_STATUS: Final[tuple[tuple[type[AotpipeError], int], ...]] = (
+    (UnknownModel, 404),
+    (RequestTooLarge, 413),
+    (QueueFull, 429),
+    (NotReady, 503),
+    (DeadlinePassed, 504),
+    (InputError, 400),
+    (AssertionViolated, 400),
+    (RequestInvalid, 400),
+    (NotInJson, 400),
+)
+_BEARER: Final = (b"www-authenticate", b"Bearer")
+_RETRY_AFTER: Final = {429, 503}
+_EXTENSIONS: Final = ("model_repository", "binary_tensor_data", "sequence")
+_JSON_LENGTH: Final = b"inference-header-content-length"
+_JSON: Final = "application/json"
+_BINARY: Final = "application/octet-stream"
+_OPEN: Final = ("/v2/health/live", "/v2/health/ready")
+"""What is answered without a token: a supervisor asks whether the server lives."""
+_MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+_ROUTES: Final = tuple(
+    (method, re.compile(pattern), name)
+    for method, pattern, name in (
+        ("POST", rf"{_MODEL}/infer", "infer"),
+        ("GET", r"/v2/health/live", "live"),
+        ("GET", r"/v2/health/ready", "ready"),
+        ("GET", r"/v2/?", "server"),
+        ("GET", _MODEL, "metadata"),
+        ("GET", rf"{_MODEL}/ready", "model_ready"),
+        ("POST", r"/v2/repository/index", "index"),
+        ("POST", r"/v2/repository/models/(?P<model>[^/]+)/load", "load"),
+        ("POST", r"/v2/repository/models/(?P<model>[^/]+)/unload", "unload"),
+        ("GET", r"/metrics", "metrics"),
+        ("GET", r"/openapi\.json", "openapi"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer: its status, the parts of its body, and headers."""
+
+    status: int
+    parts: list[Any]
+    type: str = _JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass(slots=True)
+class _Request:
+    """What a handler reads of a request."""
+
+    scope: Scope
+    receive: Receive
+    headers: Mapping[bytes, bytes]
+    matched: Mapping[str, str]
+
+
+class Application:
+    """The ASGI application.
+
+    Args:
+        repository: The models.
+        max_body_bytes: How large the body of a request may be, also once it is decompressed.
+        timeout_s: How long a call may wait unless its request says so; None for ever.
+        token: What a request has to bear; none where it is empty.
+        access_log: Whether a line of JSON is written to stderr for each request.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        counted: metrics.Metrics,
+        *,
+        max_body_bytes: int,
+        timeout_s: float | None,
+        token: str = "",
+        access_log: bool = False,
+    ) -> None:
+        self._repository = repository
+        self._counted = counted
+        self._max_body_bytes = max_body_bytes
+        self._timeout_s = timeout_s
+        self._token = f"Bearer {token}".encode() if token else b""
+        self._access_log = access_log
+        self.is_draining = False
+        self.active = 0
+        """How many requests are being answered."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        start = time.perf_counter()
+        self.active += 1
+        try:
+            answer = await self._answer(scope, receive)
+            length = sum(map(len, answer.parts))
+            headers = [
+                (b"content-type", answer.type.encode()),
+                (b"content-length", str(length).encode()),
+                *answer.headers,
+            ]
+            if self.is_draining:
+                headers.append((b"connection", b"close"))
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            for part in answer.parts[:-1]:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            last = answer.parts[-1] if answer.parts and scope["method"] != "HEAD" else b""
+            await send({"type": "http.response.body", "body": last})
+        finally:
+            self.active -= 1
+        if self._access_log:
+            self._log(scope, answer, length, time.perf_counter() - start)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        headers = dict(scope["headers"])
+        path = scope["path"]
+        try:
+            if self._token and path not in _OPEN and not self._bears_token(headers):
+                return _error(401, "the request bears no token, or another one", (_BEARER,))
+            allowed = []
+            for method, pattern, name in _ROUTES:
+                if (found := pattern.fullmatch(path)) is None:
+                    continue
+                if scope["method"] == method or (scope["method"] == "HEAD" and method == "GET"):
+                    matched = {key: value for key, value in found.groupdict().items() if value is not None}
+                    answer: Answer = await getattr(self, f"_{name}")(
+                        _Request(scope, receive, headers, matched)
+                    )
+                    return answer
+                allowed.append(method)
+            if allowed:
+                return _error(
+                    405, f"{path} takes {', '.join(allowed)}", ((b"allow", ", ".join(allowed).encode()),)
+                )
+            return _error(404, f"there is no {path[:200]}")
+        except AotpipeError as error:
+            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+            extra = ((b"retry-after", b"1"),) if status in _RETRY_AFTER else ()
+            return _error(status, "\n".join(filter(None, (error.message, error.reason, error.hint))), extra)
+        except Exception:  # noqa: BLE001  # one request's fault is not the end of the others
+            traceback.print_exc()
+            return _error(500, "a fault of the server's own; its log has the traceback")
+
+    def _bears_token(self, headers: Mapping[bytes, bytes]) -> bool:
+        return hmac.compare_digest(headers.get(b"authorization", b""), self._token)
+
+    async def _infer(self, request: _Request) -> Answer:
+        model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
+        try:
+            body = await self._body(request)
+            read = protocol.read(
+                body, _json_length(request.headers), model.entries, timeout_s=self._timeout_s
+            )
+            model.pool.submit(read.call)
+            outputs = await read.call.future
+            parts, json_bytes = protocol.written(read, model.name, model.version, outputs)
+        except AotpipeError as error:
+            model.metrics.failed(type(error).__name__)
+            raise
+        model.metrics.answered(read.call, asyncio.get_running_loop().time())
+        if json_bytes is None:
+            return _compressed(Answer(200, parts), request.headers)
+        headers = ((_JSON_LENGTH, str(json_bytes).encode()),)
+        return _compressed(Answer(200, parts, _BINARY, headers), request.headers)
+
+    async def _live(self, request: _Request) -> Answer:  # noqa: ARG002
+        return Answer(200, [b""])
+
+    async def _ready(self, request: _Request) -> Answer:  # noqa: ARG002
+        if self._repository.is_ready and not self.is_draining:
+            return Answer(200, [b""])
+        rows = [row for row in self._repository.index() if row["state"] != "READY"]
+        why = "; ".join(f"{row['name']}: {row['reason']}" for row in rows)
+        return _error(503, "the server is ending" if self.is_draining else f"not every model is ready: {why}")
+
+    async def _server(self, request: _Request) -> Answer:  # noqa: ARG002
+        return _json({"name": "aotpipe", "version": __version__, "extensions": _EXTENSIONS})
+
+    async def _metadata(self, request: _Request) -> Answer:
+        model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
+        return _json(model.described())
+
+    async def _model_ready(self, request: _Request) -> Answer:
+        model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
+        return (
+            Answer(200, [b""])
+            if model.is_ready
+            else _error(503, f"{model.name} is not ready: {model.pool.reason}")
+        )
+
+    async def _index(self, request: _Request) -> Answer:
+        options = await self._json_body(request)
+        rows = self._repository.index()
+        return _json(
+            [row for row in rows if row["state"] == "READY"] if options.get("ready") is True else rows
+        )
+
+    async def _load(self, request: _Request) -> Answer:
+        await self._json_body(request)
+        try:
+            await self._repository.load(request.matched["model"])
+        except (BundleError, ServeError) as error:
+            if isinstance(error, UnknownModel):
+                raise
+            raise RequestInvalid(
+                f"the model cannot be loaded: {error.message}", reason=error.reason
+            ) from error
+        return Answer(200, [b""])
+
+    async def _unload(self, request: _Request) -> Answer:
+        await self._json_body(request)
+        await self._repository.unload(request.matched["model"])
+        return Answer(200, [b""])
+
+    async def _metrics(self, request: _Request) -> Answer:  # noqa: ARG002
+        return Answer(200, [self._counted.text()], metrics.CONTENT_TYPE)
+
+    async def _openapi(self, request: _Request) -> Answer:  # noqa: ARG002
+        return _json(openapi.document())
+
+    async def _json_body(self, request: _Request) -> Mapping[str, Any]:
+        body = await self._body(request)
+        try:
+            options = orjson.loads(body) if body.strip() else {}
+        except orjson.JSONDecodeError as error:
+            raise RequestInvalid("the request is no JSON", reason=str(error)) from error
+        if not isinstance(options, dict):
+            raise RequestInvalid("the request is no JSON object")
+        return options
+
+    async def _body(self, request: _Request) -> bytes:
+        limit = self._max_body_bytes
+        said = request.headers.get(b"content-length", b"0")
+        if said.isdigit() and int(said) > limit:
+            raise RequestTooLarge(
+                f"the body has more than {limit} bytes", hint="serve with a larger --max-body-bytes"
+            )
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise RequestInvalid("the client is gone")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > limit:
+                raise RequestTooLarge(
+                    f"the body has more than {limit} bytes", hint="serve with a larger --max-body-bytes"
+                )
+            if not message.get("more_body"):
+                break
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        encoding = request.headers.get(b"content-encoding", b"")
+        return _decompressed(body, encoding.decode("latin-1").strip().lower(), limit) if encoding else body
+
+    def _log(self, scope: Scope, answer: Answer, length: int, seconds: float) -> None:
+        row = {
+            "time": time.time(),
+            "client": (scope.get("client") or [""])[0],
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": answer.status,
+            "bytes": length,
+            "ms": round(seconds * 1000, 3),
+        }
+        sys.stderr.buffer.write(orjson.dumps(row) + b"\n")
+        sys.stderr.flush()
+
+
+def _json(value: object) -> Answer:
+    return Answer(200, [orjson.dumps(value)])
+
+
+def _error(status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
+    return Answer(status, [orjson.dumps({"error": message})], headers=headers)
+
+
+def _json_length(headers: Mapping[bytes, bytes]) -> int | None:
+    if (text := headers.get(_JSON_LENGTH)) is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise RequestInvalid("Inference-Header-Content-Length is no number")
+    return int(text)
+
+
+def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    if encoding == "identity":
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise RequestInvalid(
+            f"the content-encoding {encoding[:40]!r} is not supported", hint="use gzip or deflate"
+        )
+    reader = zlib.decompressobj(zlib.MAX_WBITS | 32)  # either header
+    try:
+        data = reader.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RequestInvalid(f"the body is no {encoding}", reason=str(error)) from error
+    if len(data) > limit:
+        raise RequestTooLarge(f"the body has more than {limit} bytes once it is decompressed")
+    if not reader.eof or reader.unused_data:
+        raise RequestInvalid(f"the body is no whole {encoding} stream")
+    return data
+
+
+def _compressed(answer: Answer, headers: Mapping[bytes, bytes]) -> Answer:
+    """The answer as the client accepts it; only gzip and deflate where it asks for one of them."""
+    accepted = headers.get(b"accept-encoding", b"")
+    if not accepted:
+        return answer
+    offers = [offer.replace(b" ", b"").lower().partition(b";q=") for offer in accepted.split(b",")]
+    names = {name for name, _, weight in offers if weight.strip(b"0.") or not weight}
+    body = b"".join(answer.parts)
+    if b"gzip" in names:
+        name, data = b"gzip", gzip.compress(body, 1, mtime=0)
+    elif b"deflate" in names:
+        name, data = b"deflate", zlib.compress(body, 1)
+    else:
+        return answer
+    extra = (*answer.headers, (b"content-encoding", name), (b"vary", b"accept-encoding"))
+    return Answer(answer.status, [data], answer.type, extra)

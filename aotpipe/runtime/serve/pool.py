@@ -1,0 +1,412 @@
+"""The workers of one model: started, given calls, watched, and replaced when they die.
+
+All of it runs in the thread of the event loop. A worker that dies fails the calls that it had and no others;
+one that dies again and again, with no answer in between, is started ever more rarely, and the model is not
+ready meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from aotpipe import errors
+from aotpipe.errors import AotpipeError, NotReady, ProgramCrashed, QueueFull, UnknownModel
+from aotpipe.runtime import process
+from aotpipe.runtime.serve.channel import SLOTS, Arena, Unpacker, packed
+from aotpipe.runtime.serve.scheduler import Call, Limits, Queue, described, passed
+from aotpipe.runtime.serve.tensors import Tensor
+
+_MOST_CALLS: Final = 16
+# Calls that together run for as long are sent in one message: waking a process costs tens of microseconds.
+_MESSAGE_NS: Final = 1_000_000
+_LOAD_TIMEOUT_S: Final = 300.0
+_WATCH_S: Final = 0.1
+_CRASHES: Final = 3
+_FIRST_DELAY_S: Final = 0.25
+_LAST_DELAY_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A message that a worker has not answered."""
+
+    batches: list[list[Call]]
+    since: float
+
+
+class _Worker(asyncio.Protocol):
+    """One process; its pool hears of what it says."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._unpacker = Unpacker()
+        self._transport: asyncio.WriteTransport | None = None
+        self._requests = [Arena.new() for _ in range(SLOTS)]
+        self._answers = [Arena.new() for _ in range(SLOTS)]
+        self._free = list(range(SLOTS))
+        self.sent: dict[int, _Sent] = {}
+        self.own: deque[Call] = deque()
+        """The calls of sessions whose state this worker has."""
+        self.is_ready = False
+        self.since = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_hung = False
+
+    async def start(self, config: Mapping[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        fds = [theirs.fileno(), *(arena.fd for arena in (*self._requests, *self._answers))]
+        loop = asyncio.get_running_loop()
+        self.since = loop.time()
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "aotpipe.runtime.serve.worker"),
+                *map(str, (fds[0], os.getpid(), *fds[1:])),
+            ],
+            env={**os.environ, "PYTHONPATH": process.python_path()},
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            pass_fds=fds,
+            process_group=0,
+        )
+        theirs.close()
+        await loop.create_connection(lambda: self, sock=ours)
+        self._write(config)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        how = self._ended()
+        for arena in (*self._requests, *self._answers):
+            arena.close()
+        self._pool.on_lost(self, how)
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._unpacker.feed(data):
+            if "ready" in message:
+                self.is_ready = message["ready"]
+                self._pool.on_started(None if message["ready"] else _error(message))
+            else:
+                self._answered(message)
+        self._pool.dispatch()
+
+    def room(self, slots: int) -> bool:
+        """Whether a message may be sent."""
+        return self.is_ready and len(self.sent) < slots
+
+    def send(self, batches: list[list[Call]], now: float) -> None:
+        """Write the tensors of some calls to shared memory and send them off."""
+        slot = self._free.pop()
+        calls, writes, size = [], [], 0
+        for batch in batches:
+            said, places, size = described(batch, size)
+            calls.append(said)
+            writes += places
+            for call in batch:
+                call.started = now
+        try:
+            view = self._requests[slot].reserve(size)
+        except OSError as error:
+            self._free.append(slot)
+            for call in (each for batch in batches for each in batch):
+                call.fail(QueueFull("there is no memory for the inputs", reason=str(error)))
+            return
+        for offset, tensor in writes:
+            view[offset : offset + tensor.nbytes] = memoryview(tensor.data).cast("B")
+        self.sent[slot] = _Sent(batches, now)
+        self._write({"slot": slot, "bytes": size, "calls": calls})
+
+    def forget(self, session: str) -> None:
+        """Drop a session's state."""
+        self._write({"forget": session})
+
+    def kill(self, *, is_hung: bool = False) -> None:
+        """End the process; the end of the connection tells the pool."""
+        self._is_hung = is_hung
+        if self._process is not None:
+            process.kill_group(self._process)
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        if self._transport is not None:
+            self._transport.write(packed(message))
+
+    def _answered(self, message: Mapping[str, Any]) -> None:
+        slot = message["slot"]
+        memory = self._answers[slot].mapped(message["bytes"])
+        sent = self.sent.pop(slot)
+        self._free.append(slot)
+        for batch, answer in zip(sent.batches, message["calls"], strict=True):
+            for call, result in zip(batch, answer["results"], strict=True):
+                call.run_ns = answer["ns"]
+                if "error" in result:
+                    self._pool.on_failed(self, call, _error(result))
+                elif not call.future.done():
+                    call.future.set_result(
+                        tuple(_copied(memory, *described) for described in result["outputs"])
+                    )
+            self._pool.on_ran(batch, answer["ns"])
+
+    def _ended(self) -> str:
+        if self._process is None:
+            return "did not start"
+        process.kill_group(self._process)
+        code = self._process.wait()
+        if self._is_hung:
+            return "did not answer in time and was killed"
+        return f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+@dataclass(eq=False)
+class Pool:
+    """The workers and the queue of one loaded model.
+
+    Attributes:
+        config: What each worker is told to load.
+        count: How many workers there are.
+        on_ran: Told of each batch that ran, and its nanoseconds.
+        on_restart: Told of each worker that died.
+    """
+
+    config: Mapping[str, Any]
+    count: int
+    limits: Limits
+    on_ran: Callable[[list[Call], int], None]
+    on_restart: Callable[[], None]
+    crashes: int = 0
+    reason: str = "it is being loaded"
+    _workers: list[_Worker] = field(default_factory=list)
+    _sessions: dict[str, tuple[_Worker, float]] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _mean_ns: float = 0.0
+    _is_closing: bool = False
+    _is_scheduled: bool = False
+    _timer: asyncio.TimerHandle | None = None
+
+    def __post_init__(self) -> None:
+        self.queue = Queue(self.limits)
+        self._loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        count, ran = self.on_ran, self._ran
+        self.on_ran = lambda batch, ns: (ran(ns), count(batch, ns))[1]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a call would run."""
+        return not self._is_closing and any(worker.is_ready for worker in self._workers)
+
+    @property
+    def running(self) -> int:
+        """How many calls a worker has."""
+        sent = (batch for worker in self._workers for each in worker.sent.values() for batch in each.batches)
+        return sum(map(len, sent))
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions are open."""
+        return len(self._sessions)
+
+    def pids(self) -> list[int]:
+        """The processes of the workers."""
+        return [worker._process.pid for worker in self._workers if worker._process]  # noqa: SLF001
+
+    async def start(self) -> None:
+        """Start the workers and wait until the first is ready.
+
+        Raises:
+            AotpipeError: The program cannot be loaded, or does not give the recorded answers.
+        """
+        self._spawn(self._watch())
+        for _ in range(self.count):
+            self._spawn(self._start())
+        try:
+            await self._started
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let what waits and runs end, then end the workers."""
+        self._is_closing = True
+        while self.queue.waiting or self.running or any(worker.own for worker in self._workers):
+            if not self._workers:
+                self.queue.fail(NotReady("the model is being unloaded"))
+                break
+            await asyncio.sleep(0.005)
+        for task in self._tasks:
+            task.cancel()
+        for worker in list(self._workers):
+            worker.kill()
+        await asyncio.sleep(0)
+
+    def submit(self, call: Call) -> None:
+        """Let a call run; its future will have the outputs.
+
+        Raises:
+            QueueFull: As many calls wait as may, or as many sessions are open.
+            NotReady: No program runs, and none is about to.
+            UnknownModel: The call goes on with a session that is not open.
+        """
+        if not self._workers and self._is_closing:
+            raise NotReady("the model is being unloaded", hint="ask again later")
+        if not self.is_ready and self.crashes >= _CRASHES:
+            raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
+        if call.session is None:
+            self.queue.put(call)
+        else:
+            self._owner(call).own.append(call)
+        if not self._is_scheduled:
+            # What comes in the same turn of the loop goes in one message.
+            self._is_scheduled = True
+            self._loop.call_soon(self.dispatch)
+
+    def dispatch(self) -> None:
+        """Send what may run to the workers that have room."""
+        self._is_scheduled = False
+        now = self._loop.time()
+        quick = self._mean_ns < _MESSAGE_NS
+        slots = SLOTS if quick else 1
+        ready = sorted((each for each in self._workers if each.room(slots)), key=lambda each: len(each.sent))
+        for place, worker in enumerate(ready):
+            waiting = len(self.queue.waiting) // (len(ready) - place) + 1
+            most = min(_MOST_CALLS, waiting, int(_MESSAGE_NS / max(self._mean_ns, 1.0)) + 1)
+            batches: list[list[Call]] = []
+            while worker.own and len(batches) < _MOST_CALLS:
+                call = worker.own.popleft()
+                if call.deadline is not None and call.deadline <= now:
+                    call.fail(passed(call, now))
+                else:
+                    batches.append([call])
+            while len(batches) < most and (batch := self.queue.take(now)):
+                batches.append(batch)
+            if batches:
+                worker.send(batches, now)
+        if ready and self._timer is None and (due := self.queue.due_in(now)) is not None:
+            self._timer = self._loop.call_later(max(due, 0.0001), self._due)
+
+    def on_started(self, error: AotpipeError | None) -> None:
+        """Hear that a worker has loaded its program, or could not."""
+        if error is None:
+            self.reason = ""
+        if self._started.done():
+            self.reason = error.message if error else ""
+        elif error is None:
+            self._started.set_result(None)
+        else:
+            self._started.set_exception(error)
+
+    def on_failed(self, worker: _Worker, call: Call, error: AotpipeError) -> None:
+        """Hear that a call failed; what crashed has no state that could be gone on from."""
+        if call.session is not None and (isinstance(error, ProgramCrashed) or call.start):
+            self._sessions.pop(call.session, None)
+            worker.forget(call.session)
+        call.fail(error)
+
+    def on_lost(self, worker: _Worker, how: str) -> None:
+        """Hear that a worker is gone: its calls fail, and another one takes its place."""
+        if worker not in self._workers:
+            return
+        self._workers.remove(worker)
+        error = ProgramCrashed(f"the program {how}", hint="ask again: another worker takes its place")
+        lost = [call for sent in worker.sent.values() for batch in sent.batches for call in batch]
+        for call in (*lost, *worker.own):
+            call.fail(error)
+        self._sessions = {name: each for name, each in self._sessions.items() if each[0] is not worker}
+        if self._is_closing:
+            return
+        self.crashes += 1
+        self.on_restart()
+        self.reason = f"its program {how}, {self.crashes} times in a row"
+        if not self._started.done():
+            self._started.set_exception(ProgramCrashed(f"the program {how} while it was loaded"))
+            return
+        if self.crashes >= _CRASHES and not self.is_ready:
+            self.queue.fail(NotReady("the model is not ready", reason=self.reason, hint="ask again later"))
+        delay = min(_FIRST_DELAY_S * 2.0 ** (self.crashes - 2), _LAST_DELAY_S) if self.crashes > 1 else 0.0
+        self._spawn(self._start(delay))
+
+    def _ran(self, ns: int) -> None:
+        self.crashes = 0
+        self._mean_ns += (ns - self._mean_ns) * (0.1 if self._mean_ns else 1.0)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.dispatch()
+
+    def _owner(self, call: Call) -> _Worker:
+        assert call.session is not None
+        found = self._sessions.get(call.session)
+        if found is None or call.start:
+            if not call.start:
+                raise UnknownModel(
+                    f"no session is called {call.session!r}",
+                    reason="it was not started, has ended, was idle for too long, or its worker died",
+                    hint='begin one with "sequence_start": true',
+                )
+            ready = [worker for worker in self._workers if worker.is_ready]
+            if not ready:
+                raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
+            if found is None and len(self._sessions) >= self.limits.max_sessions:
+                raise QueueFull(
+                    f"{len(self._sessions)} sessions are open", hint="end some, or ask again later"
+                )
+            held = [each for each, _ in self._sessions.values()]
+            owner = found[0] if found else min(ready, key=held.count)
+        else:
+            owner = found[0]
+        if call.end:
+            self._sessions.pop(call.session, None)
+        else:
+            self._sessions[call.session] = (owner, self._loop.time())
+        return owner
+
+    async def _start(self, delay_s: float = 0.0) -> None:
+        await asyncio.sleep(delay_s)
+        worker = _Worker(self)
+        self._workers.append(worker)
+        await worker.start(self.config)
+
+    async def _watch(self) -> None:
+        """Kill what hangs, close sessions that are idle, fail what waited for too long."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            now, limits = self._loop.time(), self.limits
+            self.queue.expire(now)
+            for worker in self._workers:
+                oldest = min((sent.since for sent in worker.sent.values()), default=now)
+                late = now - oldest > limits.call_timeout_s
+                if late or (not worker.is_ready and now - worker.since > _LOAD_TIMEOUT_S):
+                    worker.kill(is_hung=True)
+            for name, (worker, used) in list(self._sessions.items()):
+                if now - used > limits.session_idle_s and not any(
+                    call.session == name for call in worker.own
+                ):
+                    del self._sessions[name]
+                    worker.forget(name)
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _copied(memory: memoryview, name: str, dtype: str, shape: list[int], offset: int) -> Tensor:
+    from aotpipe.core.dtypes import numpy_dtype
+
+    count = numpy_dtype(dtype).itemsize
+    for size in shape:
+        count *= size
+    return Tensor(name, dtype, tuple(shape), bytes(memory[offset : offset + count]))
+
+
+def _error(said: Mapping[str, Any]) -> AotpipeError:
+    kind: type[AotpipeError] = getattr(errors, said["error"], AotpipeError)
+    return kind(said["message"], reason=said["reason"], hint=said["hint"])

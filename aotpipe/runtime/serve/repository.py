@@ -1,0 +1,259 @@
+"""The models of a server: where their bundles are, which are ready, and how one is loaded anew under load.
+
+A model is a bundle, or a folder of bundles named by numbers, which are its versions; the highest is served.
+A model that is loaded again answers from its old bundle until the new one is ready, and what runs on the old
+one ends there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aotpipe.errors import AotpipeError, NotReady, ServeError, UnknownModel
+from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle.load import choose, fitting
+from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
+from aotpipe.runtime.serve.pool import Pool
+from aotpipe.runtime.serve.protocol import Entry
+from aotpipe.runtime.serve.scheduler import Limits
+from aotpipe.runtime.serve.tensors import batch_symbol
+
+_FIRST_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How models are run.
+
+    Attributes:
+        target: Which program of a bundle; the best that this host can run where None.
+        workers: Processes of each model.
+        threads: Of each process; None leaves it to the runtime.
+        islands: The Python functions that a model with islands may call.
+        limits: What may wait, and what is batched.
+    """
+
+    target: str | None = None
+    workers: int = 1
+    threads: int | None = None
+    islands: tuple[str, ...] = ()
+    limits: Limits = Limits()
+
+
+class Model:
+    """One version of a model, and its workers."""
+
+    def __init__(self, name: str, path: Path, options: Options, metrics: Metrics) -> None:
+        self.name = name
+        self.version, folder = _version(path)
+        bundle = files.open_bundle(folder)
+        manifest = bundle.manifest
+        program = fitting(choose(manifest, options.target))
+        self.target, self.digest, self.folder = program.target, manifest.digest, folder
+        is_batched = options.limits.max_batch_size > 1
+        self.entries = {
+            entry: Entry(entry, signature, batch_symbol(signature) if is_batched else "")
+            for entry, signature in manifest.signatures.items()
+            if not signature.specializes
+        }
+        if is_batched and not any(entry.batch for entry in self.entries.values()):
+            raise ServeError(
+                f"{name!r} has no entry point whose calls can be batched",
+                reason="each input and output must have one dynamic size in front, and no state",
+                hint="serve it without --max-batch-size, or build it with a Dim for the batch",
+            )
+        if manifest.parts and any(signature.state for signature in manifest.signatures.values()):
+            raise ServeError(f"{name!r} keeps state and has islands, whose state no session could own")
+        self.metrics = ModelMetrics(metrics, name, self.version)
+        load = {
+            "path": str(folder),
+            "target": program.target,
+            "threads": options.threads,
+            "islands": list(options.islands),
+        }
+        self.pool = Pool(
+            config={"load": load, "max_batch_size": options.limits.max_batch_size},
+            count=options.workers,
+            limits=options.limits,
+            on_ran=self.metrics.ran,
+            on_restart=self.metrics.restarted,
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a call would run."""
+        return self.pool.is_ready
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait."""
+        return len(self.pool.queue.waiting)
+
+    @property
+    def running(self) -> int:
+        """How many calls a worker has."""
+        return self.pool.running
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions are open."""
+        return self.pool.sessions
+
+    def described(self) -> dict[str, Any]:
+        """The metadata of the model; what it has beside those of the protocol stands under `parameters`."""
+        entries = {name: entry.described() for name, entry in self.entries.items()}
+        first = entries.get("forward") or next(iter(entries.values()))
+        return {
+            "name": self.name,
+            "versions": [self.version],
+            "platform": f"aotpipe_{self.target}",
+            **first,
+            "parameters": {"digest": self.digest, "target": self.target, "entry_points": entries},
+        }
+
+
+class Repository:
+    """The models by name; all in the thread of the event loop."""
+
+    def __init__(self, paths: Mapping[str, Path], options: Options, metrics: Metrics) -> None:
+        self._paths = dict(paths)
+        self._options = options
+        self._metrics = metrics
+        self._models: dict[str, Model] = {}
+        self._reasons = dict.fromkeys(paths, "it was not loaded")
+        self._locks = {name: asyncio.Lock() for name in paths}
+        self._closing: set[asyncio.Task[None]] = set()
+        metrics.watch(self.__iter__)
+
+    def names(self) -> list[str]:
+        """What can be loaded."""
+        return list(self._paths)
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._models.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model answers that was not unloaded."""
+        return bool(self._models) and all(model.is_ready for model in self)
+
+    def model(self, name: str, version: str = "") -> Model:
+        """A model that is loaded.
+
+        Raises:
+            UnknownModel: There is none of this name, or not this version of it.
+            NotReady: It is not loaded.
+        """
+        model = self._models.get(name)
+        if model is None:
+            if name not in self._paths:
+                raise UnknownModel(
+                    f"no model is called {name[:80]!r}", reason=f"the models are: {', '.join(self._paths)}"
+                )
+            raise NotReady(f"the model {name!r} is not loaded", reason=self._reasons[name])
+        if version and version != model.version:
+            raise UnknownModel(
+                f"{name!r} has no version {version[:20]!r}",
+                reason=f"the version that is served is {model.version}",
+            )
+        return model
+
+    def index(self) -> list[dict[str, str]]:
+        """Each model's name, version, state and the reason of it."""
+        rows = []
+        for name in self._paths:
+            model = self._models.get(name)
+            row = {"name": name, "version": model.version if model else ""}
+            if model and model.is_ready:
+                rows.append({**row, "state": "READY", "reason": ""})
+            else:
+                rows.append(
+                    {
+                        **row,
+                        "state": "UNAVAILABLE",
+                        "reason": model.pool.reason if model else self._reasons[name],
+                    }
+                )
+        return rows
+
+    async def load(self, name: str) -> None:
+        """Load a model from its folder, again where it is loaded; the old one stays where the new one fails.
+
+        Raises:
+            UnknownModel: There is none of this name.
+            AotpipeError: Its bundle cannot be used.
+        """
+        self._require(name)
+        async with self._locks[name]:
+            try:
+                model = Model(name, self._paths[name], self._options, self._metrics)
+                await model.pool.start()
+            except AotpipeError as error:
+                if name not in self._models:
+                    self._reasons[name] = error.message
+                raise
+            old, self._models[name] = self._models.get(name), model
+        if old is not None:
+            self._end(old)
+
+    async def unload(self, name: str) -> None:
+        """Let a model's calls end, and end its workers.
+
+        Raises:
+            UnknownModel: There is none of this name.
+        """
+        self._require(name)
+        async with self._locks[name]:
+            if old := self._models.pop(name, None):
+                self._reasons[name] = "it was unloaded"
+                self._end(old)
+
+    async def close(self) -> None:
+        """Unload all models and wait until what runs has ended."""
+        for name in list(self._models):
+            await self.unload(name)
+        await asyncio.gather(*self._closing)
+
+    def _end(self, model: Model) -> None:
+        task = asyncio.get_running_loop().create_task(model.pool.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _require(self, name: str) -> None:
+        if name not in self._paths:
+            raise UnknownModel(
+                f"no model is called {name[:80]!r}", reason=f"the models are: {', '.join(self._paths)}"
+            )
+
+
+def named(bundles: tuple[str, ...]) -> dict[str, Path]:
+    """The folders that `NAME=PATH` and `PATH` name; without a name it is the one in the bundle's manifest.
+
+    Raises:
+        ServeError: Two have one name.
+        BundleError: A folder has no bundle.
+    """
+    found: dict[str, Path] = {}
+    for text in bundles:
+        name, _, path = text.rpartition("=")
+        folder = Path(path)
+        name = name or files.open_bundle(_version(folder)[1]).manifest.name
+        if name in found:
+            raise ServeError(f"two models are called {name!r}", hint="name them: NAME=BUNDLE")
+        found[name] = folder
+    return found
+
+
+def _version(path: Path) -> tuple[str, Path]:
+    """The highest version in a folder of versions, or the bundle itself as the first."""
+    try:
+        versions = [each.name for each in path.iterdir() if each.name.isdecimal() and each.is_dir()]
+    except OSError:
+        versions = []
+    highest: Callable[[str], int] = int
+    version = max(versions, key=highest, default="")
+    return (version, path / version) if version else (_FIRST_VERSION, path)

@@ -1,0 +1,169 @@
+"""Starts a server, and ends it as an operator's supervisor expects.
+
+SIGTERM and SIGINT make it not ready; what was asked before and while it drains is answered, with
+`Connection: close`; then it ends with the exit code 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from aotpipe.errors import ServeError
+from aotpipe.runtime.serve.http import Application
+from aotpipe.runtime.serve.metrics import Metrics
+from aotpipe.runtime.serve.repository import Options, Repository, named
+
+_POLL_S: Final = 0.02
+_BACKLOG: Final = 2048
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where a server listens, and to whom.
+
+    Attributes:
+        host: The address; only this machine reaches `127.0.0.1`.
+        port: The port; any free one where 0.
+        max_body_bytes: How large the body of a request may be.
+        timeout_s: How long a call may wait for a worker unless its request says so; None for ever.
+        drain_s: For how long requests are taken after SIGTERM, at least.
+        tls_cert: A certificate chain, for HTTPS.
+        tls_key: Its key.
+        token: What a request has to bear; none where it is empty.
+        access_log: Whether a line of JSON is written to stderr for each request.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    max_body_bytes: int = 64 << 20
+    timeout_s: float | None = 30.0
+    drain_s: float = 0.5
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    token: str = ""
+    access_log: bool = False
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn whose end this module decides."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(bundles: tuple[str, ...], options: Options, listen: Listen) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        bundles: `PATH` or `NAME=PATH` of each model: a bundle, or a folder of versions of it.
+        options: How models are run.
+        listen: Where, and to whom.
+
+    Raises:
+        ServeError: The address cannot be used, or two models have one name.
+        AotpipeError: A model cannot be loaded.
+    """
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        runner.run(_serve(bundles, options, listen))
+
+
+async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> None:
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    counted = Metrics()
+    repository = Repository(named(bundles), options, counted)
+    application = Application(
+        repository,
+        counted,
+        max_body_bytes=listen.max_body_bytes,
+        timeout_s=listen.timeout_s,
+        token=listen.token,
+        access_log=listen.access_log,
+    )
+    listener = _listener(listen)
+    server = _Server(_config(application, listen))
+    serving = loop.create_task(server.serve(sockets=[listener]))
+    try:
+        loading = loop.create_task(_load(repository))
+        end = loop.create_task(ending.wait())
+        await asyncio.wait((loading, end), return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            loading.result()
+            _say(listener, repository, listen)
+            await end
+        loading.cancel()
+        print("aotpipe serve: draining", file=sys.stderr, flush=True)
+        application.is_draining = True
+        await asyncio.sleep(listen.drain_s)
+        # Whoever connects from now on is not let in and connects elsewhere; who is waiting is let in.
+        listener.listen(0)
+        await asyncio.sleep(_POLL_S)
+        while application.active:
+            await asyncio.sleep(_POLL_S)
+    finally:
+        server.should_exit = True
+        await serving
+        await repository.close()
+
+
+def _listener(listen: Listen) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    try:
+        return socket.create_server((listen.host, listen.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ServeError(
+            f"{listen.host}:{listen.port} cannot be listened on",
+            reason=error.strerror or str(error),
+            hint="choose another --host or --port",
+        ) from error
+
+
+async def _load(repository: Repository) -> None:
+    for name in repository.names():
+        await repository.load(name)
+
+
+def _config(application: Any, listen: Listen) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        ssl_certfile=listen.tls_cert,
+        ssl_keyfile=listen.tls_key,
+    )
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _say(listener: socket.socket, repository: Repository, listen: Listen) -> None:
+    scheme = "https" if listen.tls_cert else "http"
+    lines = [f"{model.name} version {model.version}: {model.target}" for model in repository]
+    if listen.host not in _LOOPBACK and not listen.token:
+        lines.append("warning: whoever reaches this address may call it; --token-file asks for a token")
+    lines.append(f"ready on {scheme}://{listen.host}:{listener.getsockname()[1]}")
+    print("\n".join(lines), file=sys.stderr, flush=True)
