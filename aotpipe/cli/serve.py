@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -102,23 +104,16 @@ def serve(
 
     A BUNDLE may be a folder of versions, named by numbers, of which the highest is served.
     """
-    try:
-        from aotpipe.runtime.serve import serving
-        from aotpipe.runtime.serve.repository import Options
-        from aotpipe.runtime.serve.scheduler import Limits
-    except ModuleNotFoundError as error:
-        raise ServeError(f"{error.name} is not installed", hint="pip install 'aotpipe[serve]'") from error
-    token = token_file.read_text(encoding="utf-8").strip() if token_file else ""
-    if token_file and not token:
-        raise ServeError(f"{token_file} holds no token")
+    serving = _imported("serving")
+    token = _token(token_file) if token_file else ""
     serving.run(
         bundles,
-        Options(
+        _imported("repository").Options(
             target=target,
             workers=workers,
             threads=threads,
             islands=islands,
-            limits=Limits(
+            limits=_imported("scheduler").Limits(
                 max_batch_size=max_batch_size,
                 preferred_batch_size=preferred_batch_size,
                 max_queue_delay_s=max_queue_delay_us / 1e6,
@@ -128,5 +123,18 @@ def serve(
                 call_timeout_s=call_timeout_s,
             ),
         ),
-        serving.Listen(**listen, token=token),  # type: ignore[arg-type]
+        serving.Listen(**listen, token=token),
     )
+
+
+def _imported(module: str) -> Any:
+    try:
+        return import_module(f"aotpipe.runtime.serve.{module}")
+    except ModuleNotFoundError as error:
+        raise ServeError(f"{error.name} is not installed", hint="pip install 'aotpipe[serve]'") from error
+
+
+def _token(file: Path) -> str:
+    if not (token := file.read_text(encoding="utf-8").strip()):
+        raise ServeError(f"{file} holds no token")
+    return token

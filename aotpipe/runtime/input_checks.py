@@ -189,6 +189,11 @@ def converted(spec: TensorSpec, value: ArrayLike, dtype: np.dtype[Any]) -> Array
     """
     try:
         array = np.asarray(value)
+        if dtype == np.uint64 and array.dtype.kind == "f" and isinstance(value, list | tuple):
+            # numpy makes floats of integers of which one needs the sign's bit.
+            numbers = np.asarray(value, object)
+            if all(type(number) is int for number in numbers.reshape(-1)):
+                array = numbers.astype(np.uint64)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         kind = InputShape if "inhomogeneous" in str(error) else InputDtype
         raise kind(

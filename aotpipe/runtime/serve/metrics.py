@@ -92,17 +92,16 @@ class ModelMetrics:
     def __init__(self, metrics: Metrics, model: str, version: str) -> None:
         self._labels = (model, version)
         self._failure = metrics.failure
-        of = lambda metric: metric.labels(model, version)  # noqa: E731
-        self._success, self._count, self._executions = map(
-            of, (metrics.success, metrics.count, metrics.executions)
-        )
-        self._request_us, self._queue_us, self._compute_us = map(
-            of, (metrics.request_us, metrics.queue_us, metrics.compute_us)
-        )
-        self._request_s, self._queue_s, self._batch = map(
-            of, (metrics.request_s, metrics.queue_s, metrics.batch)
-        )
-        self._restarts = of(metrics.restarts)
+        self._success = metrics.success.labels(*self._labels)
+        self._count = metrics.count.labels(*self._labels)
+        self._executions = metrics.executions.labels(*self._labels)
+        self._request_us = metrics.request_us.labels(*self._labels)
+        self._queue_us = metrics.queue_us.labels(*self._labels)
+        self._compute_us = metrics.compute_us.labels(*self._labels)
+        self._restarts = metrics.restarts.labels(*self._labels)
+        self._request_s = metrics.request_s.labels(*self._labels)
+        self._queue_s = metrics.queue_s.labels(*self._labels)
+        self._batch = metrics.batch.labels(*self._labels)
 
     def ran(self, batch: list[Call], ns: int) -> None:
         """Count a run of a program."""

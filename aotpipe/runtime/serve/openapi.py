@@ -124,6 +124,10 @@ def _schemas() -> dict[str, Any]:
     }
 
 
+def _json(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+
+
 def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required or properties)}
 
@@ -140,12 +144,11 @@ def _operation(
     body: str = "",
     errors: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    of = lambda name: {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}  # noqa: E731
     found: dict[str, Any] = {
         "summary": summary,
         "parameters": parameters or [],
         "responses": {
-            "200": {"description": "It is so", **({"content": of(schema)} if schema else {})},
+            "200": {"description": "It is so", **({"content": _json(schema)} if schema else {})},
             **{
                 str(status): {"description": "Why not", "content": {"application/json": {"schema": _ERROR}}}
                 for status in errors
@@ -153,5 +156,5 @@ def _operation(
         },
     }
     if body:
-        found["requestBody"] = {"required": body != "Options", "content": of(body)}
+        found["requestBody"] = {"required": body != "Options", "content": _json(body)}
     return found

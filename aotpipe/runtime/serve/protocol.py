@@ -97,6 +97,11 @@ def read(
         json_bytes: How long the JSON is; None where there is no binary tensor.
         entries: What can be called, by name.
         timeout_s: How long the caller waits unless the request says so.
+
+    Raises:
+        RequestInvalid: It is no request of the protocol.
+        UnknownModel: There is no such entry point.
+        InputError: A tensor does not fit.
     """
     if json_bytes is not None and not 0 <= json_bytes <= len(body):
         raise RequestInvalid(f"Inference-Header-Content-Length is {json_bytes}, of {len(body)} bytes")
@@ -152,7 +157,7 @@ def written(
     for name, binary in wanted:
         if (tensor := by_name.get(name)) is None:
             continue  # an optional output that this call does not have
-        row = {"name": name, "datatype": DATATYPES[tensor.dtype], "shape": tensor.shape}
+        row: dict[str, Any] = {"name": name, "datatype": DATATYPES[tensor.dtype], "shape": tensor.shape}
         if binary:
             parts.append(tensor.data)
             row["parameters"] = {"binary_data_size": tensor.nbytes}
@@ -217,8 +222,9 @@ def _inputs(given: object, data: memoryview, entry: Entry) -> tuple[Tensor, ...]
             found[name] = tensors.from_json(spec, shape, each.get("data"))
             continue
         if type(size) is not int or not 0 <= size <= len(data) - used:
+            left = len(data) - used
             raise RequestInvalid(
-                f"the binary_data_size of input {name!r} is {str(size)[:20]}, {len(data) - used} bytes are left"
+                f"input {name!r} has a binary_data_size of {str(size)[:20]}, {left} are left"
             )
         found[name] = tensors.from_bytes(spec, shape, data[used : used + size])
         used += size

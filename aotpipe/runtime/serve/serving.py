@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from aotpipe.runtime.serve.metrics import Metrics
 from aotpipe.runtime.serve.repository import Options, Repository, named
 
 _POLL_S: Final = 0.02
+_LAST_REQUESTS_S: Final = 0.1
+_SO_ATTACH_FILTER: Final = 26
 _BACKLOG: Final = 2048
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -109,15 +113,27 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         print("aotpipe serve: draining", file=sys.stderr, flush=True)
         application.is_draining = True
         await asyncio.sleep(listen.drain_s)
-        # Whoever connects from now on is not let in and connects elsewhere; who is waiting is let in.
-        listener.listen(0)
-        await asyncio.sleep(_POLL_S)
+        _let_none_connect(listener)
+        await asyncio.sleep(_LAST_REQUESTS_S)
         while application.active:
             await asyncio.sleep(_POLL_S)
     finally:
         server.should_exit = True
         await serving
         await repository.close()
+
+
+def _let_none_connect(listener: socket.socket) -> None:
+    """Drop what comes to the listener, where the kernel can.
+
+    Closing it resets the connections that were made and are not accepted yet, and loses their requests. So no
+    more are made, those that wait are accepted and answered, and then it is closed.
+    """
+    if sys.platform == "linux":
+        accept_0_bytes = struct.pack("HBBI", 6, 0, 0, 0)  # the instruction `ret #0` of a packet filter
+        memory = ctypes.create_string_buffer(accept_0_bytes)
+        program = struct.pack("HL", 1, ctypes.addressof(memory))
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 def _listener(listen: Listen) -> socket.socket:

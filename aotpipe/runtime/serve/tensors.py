@@ -136,7 +136,7 @@ def _short(value: object) -> str:
 
 
 def batch_symbol(signature: Signature) -> str:
-    """The symbol that is the first dim of each input and output and no other dim; empty where there is none."""
+    """The symbol that is the first dim of each input and output, and no other dim; or an empty text."""
     specs = (*signature.tensor_inputs, *signature.tensor_outputs)
     firsts = {spec.dims[0] if spec.dims else "" for spec in specs}
     symbol = next(iter(firsts)) if len(firsts) == 1 else ""

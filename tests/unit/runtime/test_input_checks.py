@@ -124,6 +124,13 @@ def test_python_numbers_are_converted(want, value):
     np.testing.assert_array_equal(array, np.asarray(value).astype(array.dtype))
 
 
+def test_integers_that_need_the_bit_of_the_sign_are_exact():
+    spec = TensorSpec("x", "uint64", (2,))
+    assert converted(spec, [1, 2**64 - 1], np.dtype("uint64")).tolist() == [1, 2**64 - 1]
+    with pytest.raises(InputDtype):
+        converted(spec, [1.0, 2**64 - 1], np.dtype("uint64"))
+
+
 def test_scalars_and_empty_lists():
     (array,), _ = check(signature("x: float32[]"), {"x": 2})
     assert array.shape == ()

@@ -1,0 +1,179 @@
+"""What the server answers: real clients, requests that are none, and what comes after them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import socket
+import zlib
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+
+from tests.unit.runtime.serve.conftest import Server
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def answer(server: Server) -> np.ndarray:
+    status, body = server.infer("mlp", "input", X.ravel().tolist(), [2, 4])
+    assert status == 200, body
+    (output,) = body["outputs"]
+    return np.array(output["data"], np.float32).reshape(output["shape"])
+
+
+@pytest.mark.parametrize("binary_in", [False, True])
+@pytest.mark.parametrize("binary_out", [False, True])
+@pytest.mark.parametrize("compression", [None, "gzip", "deflate"])
+def test_tritons_client_gets_the_program_s_answers(
+    served: Server, binary_in: bool, binary_out: bool, compression: str | None
+) -> None:
+    with triton.InferenceServerClient(f"127.0.0.1:{served.port}") as client:
+        given = triton.InferInput("input", [2, 4], "FP32")
+        given.set_data_from_numpy(X, binary_data=binary_in)
+        result = client.infer(
+            "mlp",
+            [given],
+            outputs=[triton.InferRequestedOutput("output", binary_data=binary_out)],
+            request_id="7",
+            request_compression_algorithm=compression,
+            response_compression_algorithm=compression,
+        )
+    np.testing.assert_array_equal(result.as_numpy("output"), answer(served))
+    assert result.get_response()["id"] == "7"
+
+
+def test_tritons_client_reads_what_the_server_is(served: Server) -> None:
+    with triton.InferenceServerClient(f"127.0.0.1:{served.port}") as client:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("mlp")
+        assert client.get_server_metadata()["name"] == "aotpipe"
+        metadata = client.get_model_metadata("mlp", "1")
+        assert metadata["inputs"] == [{"name": "input", "datatype": "FP32", "shape": [-1, 4]}]
+        index = {row["name"]: row["state"] for row in client.get_model_repository_index()}
+    assert index == dict.fromkeys(("mlp", "root", "centred", "count"), "READY")
+
+
+def request(**changes: object) -> dict[str, object]:
+    tensor = {"name": "input", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    return {"inputs": [{**tensor, **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "no JSON"),
+        (b"[]", "no JSON object"),
+        ({}, "inputs"),
+        ({"inputs": [3]}, "no JSON object with a name"),
+        (request(name="x"), "no input 'x'"),
+        (request(datatype="FP64"), "wants FP32"),
+        (request(shape=[1 << 40, 1 << 40]), "not [1099511627776"),
+        (request(shape=[1, -4]), "no size"),
+        (request(shape=[1, 4.0]), "no size"),
+        (request(shape=[1] * 99), "at most 64"),
+        (request(shape=[2, 2]), "input 'input'"),
+        (request(data=[1, 2, 3]), "shape [3]"),
+        (request(data=[1, 2, 3, "4"]), "input 'input'"),
+        (request(data=[1, 2, 3, None]), "input 'input'"),
+        (request(data=[[1, 2], [3]]), "no array"),
+        (request(data=None), "lacks its data"),
+        (request(parameters={"binary_data_size": 16}), "binary_data_size"),
+        (request(parameters={"shared_memory_region": "r"}), "not supported"),
+        ({**request(), "outputs": [{"name": "y"}]}, "no output 'y'"),
+        ({**request(), "parameters": {"sequence_id": 3}}, "keeps no state"),
+        ({**request(), "parameters": {"timeout": -1}}, "timeout"),
+        ({**request(), "id": "x" * 999}, "id"),
+        ({"inputs": request()["inputs"] * 2}, "comes twice"),
+    ],
+)
+def test_a_request_that_is_none_is_told_what_is_wrong(served: Server, body: object, says: str) -> None:
+    status, got = served.ask("/v2/models/mlp/infer", body)
+    assert status == 400
+    assert says in got["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("/v2/models/none/infer", request(), {}, 404),
+        ("/v2/models/mlp/versions/9/infer", request(), {}, 404),
+        ("/v3", None, {}, 404),
+        ("/v2/models/mlp", request(), {}, 405),
+        ("/v2/models/mlp/infer", b"x" * 100, {"Content-Encoding": "gzip"}, 400),
+        ("/v2/models/mlp/infer", b"x" * 100, {"Content-Encoding": "br"}, 400),
+        ("/v2/models/mlp/infer", gzip.compress(b"x" * 100)[:-9], {"Content-Encoding": "gzip"}, 400),
+        ("/v2/models/mlp/infer", zlib.compress(bytes(100 << 20)), {"Content-Encoding": "deflate"}, 413),
+        ("/v2/models/mlp/infer", b"{}", {"Inference-Header-Content-Length": "9"}, 400),
+        ("/v2/models/mlp/infer", b"{}", {"Inference-Header-Content-Length": "-1"}, 400),
+        ("/v2/models/count/infer", request(), {}, 400),
+    ],
+)
+def test_the_status_says_whose_fault_it_is(
+    served: Server, path: str, body: object, headers: dict[str, str], status: int
+) -> None:
+    got, text = served.ask(path, body, headers=headers)
+    assert got == status
+    assert text["error"]
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(served: Server) -> None:
+    with socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.sendall(
+            b"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+        )
+        assert b" 413 " in client.recv(1000)
+
+
+def test_an_assert_of_the_model_is_the_caller_s_fault(served: Server) -> None:
+    status, body = served.infer("root", "x", [1, -1], [1, 2])
+    assert (status, "a number is negative" in body["error"]) == (400, True)
+
+
+def test_what_json_has_no_number_for_is_not_written_as_null(served: Server) -> None:
+    status, body = served.infer("centred", "x", [3e38] * 4, [2, 2])  # the sum is infinite
+    assert (status, "binary_data" in body["error"]) == (400, True)
+
+
+def test_random_requests_get_no_answer_of_the_5xx(served: Server) -> None:
+    numbers = random.Random(0)
+    whole = json.dumps(request()).encode()
+    for _ in range(200):
+        body = bytearray(whole)
+        for _ in range(numbers.randint(1, 6)):
+            place = numbers.randrange(len(body))
+            match numbers.randrange(3):
+                case 0:
+                    body[place] = numbers.randrange(256)
+                case 1:
+                    del body[place : place + numbers.randint(1, 9)]
+                case 2:
+                    body[place:place] = numbers.choice(
+                        [b"[", b"-", b"9" * 30, b"null", b'"', b"{}", b"1e400"]
+                    )
+            body = body or bytearray(b" ")
+        status, got = served.ask("/v2/models/mlp/infer", bytes(body))
+        assert status < 500, (bytes(body), got)
+    assert np.isfinite(answer(served)).all()
+
+
+def test_metrics_count_what_was_asked(served: Server) -> None:
+    def count(name: str) -> float:
+        rows = [row for row in served.ask("/metrics")[1].splitlines() if row.startswith(name)]
+        return sum(float(row.split()[-1]) for row in rows)
+
+    before = (
+        count('nv_inference_request_success_total{model="mlp"'),
+        count("nv_inference_request_failure_total"),
+    )
+    answer(served)
+    served.ask("/v2/models/mlp/infer", b"{")
+    after = (
+        count('nv_inference_request_success_total{model="mlp"'),
+        count("nv_inference_request_failure_total"),
+    )
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+    assert count("aotpipe_model_ready") == 4

@@ -1,0 +1,70 @@
+"""Models that are loaded, unloaded and replaced while others call them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aotpipe.errors import BundleNotFound, ServeError
+from aotpipe.runtime.serve.repository import named
+from tests.unit.runtime.serve.conftest import Server
+
+Start = Callable[..., Server]
+ONE = ([1, 2, 3, 4], [1, 4])
+
+
+def test_a_reload_under_load_fails_no_request(serve: Start) -> None:
+    server = serve("mlp")
+    answers: list[int] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            answers.append(server.infer("mlp", "input", *ONE)[0])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        assert server.ask("/v2/repository/models/mlp/load", {})[0] == 200
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert set(answers) == {200}
+    assert len(answers) > 20
+
+
+def test_a_version_that_cannot_be_loaded_leaves_the_one_that_is_served(bundles: Path, tmp_path: Path) -> None:
+    versions = tmp_path / "versions"
+    shutil.copytree(bundles / "mlp", versions / "1")
+    server = Server(f"m={versions}", log=tmp_path / "log")
+    try:
+        (versions / "2").mkdir()
+        status, body = server.ask("/v2/repository/models/m/load", {})
+        assert (status, "cannot be loaded" in body["error"]) == (400, True)
+        assert server.ask("/v2/models/m")[1]["versions"] == ["1"]
+        assert server.infer("m", "input", *ONE)[0] == 200
+        (versions / "2").rmdir()
+        shutil.copytree(bundles / "mlp", versions / "2")
+        assert server.ask("/v2/repository/models/m/load", {})[0] == 200
+        assert server.ask("/v2/models/m/versions/1")[0] == 404
+        assert server.ask("/v2/repository/models/m/unload", {})[0] == 200
+        assert server.infer("m", "input", *ONE)[0] == 503
+        assert server.ask("/v2/repository/index", {})[1][0]["reason"] == "it was unloaded"
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_names(bundles: Path) -> None:
+    found = named((str(bundles / "mlp"), f"other={bundles / 'mlp'}"))
+    assert set(found.values()) == {bundles / "mlp"}
+    assert "other" in found
+    with pytest.raises(ServeError, match="two models"):
+        named((f"a={bundles / 'mlp'}", f"a={bundles / 'root'}"))
+    with pytest.raises(BundleNotFound):
+        named(("nowhere",))
