@@ -19,6 +19,7 @@ from aotpipe.errors import ServeError
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 for any free one."
 )
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC too; 0 for any free port.")
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes of each model."
 )

@@ -1,4 +1,4 @@
-"""Owns what a host needs that runs bundles: the bundle, runners, workers, input checks, the store, the server.
+"""Owns what a host needs that runs bundles: bundles, runners, workers, input checks, the store, the server.
 
 May import core and model.source; never torch, never a compiler.
 """

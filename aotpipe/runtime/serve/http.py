@@ -6,7 +6,6 @@ Each path of `_ROUTES` is answered by one method of `Application`. A typed error
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hmac
 import re
@@ -21,20 +20,7 @@ from typing import Any, Final
 import orjson
 
 from aotpipe import __version__
-from aotpipe.errors import (
-    AotpipeError,
-    AssertionViolated,
-    BundleError,
-    DeadlinePassed,
-    InputError,
-    NotInJson,
-    NotReady,
-    QueueFull,
-    RequestInvalid,
-    RequestTooLarge,
-    ServeError,
-    UnknownModel,
-)
+from aotpipe.errors import AotpipeError, RequestInvalid, RequestTooLarge
 from aotpipe.runtime.serve import metrics, openapi, protocol
 from aotpipe.runtime.serve.repository import Repository
 
@@ -42,20 +28,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_STATUS: Final[tuple[tuple[type[AotpipeError], int], ...]] = (
-    (UnknownModel, 404),
-    (RequestTooLarge, 413),
-    (QueueFull, 429),
-    (NotReady, 503),
-    (DeadlinePassed, 504),
-    (InputError, 400),
-    (AssertionViolated, 400),
-    (RequestInvalid, 400),
-    (NotInJson, 400),
-)
 _BEARER: Final = (b"www-authenticate", b"Bearer")
 _RETRY_AFTER: Final = {429, 503}
-_EXTENSIONS: Final = ("model_repository", "binary_tensor_data", "sequence")
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _JSON: Final = "application/json"
 _BINARY: Final = "application/octet-stream"
@@ -180,9 +154,9 @@ class Application:
                 )
             return _error(404, f"there is no {path[:200]}")
         except AotpipeError as error:
-            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+            status = protocol.status(error)
             extra = ((b"retry-after", b"1"),) if status in _RETRY_AFTER else ()
-            return _error(status, "\n".join(filter(None, (error.message, error.reason, error.hint))), extra)
+            return _error(status, protocol.told(error), extra)
         except Exception:  # noqa: BLE001  # one request's fault is not the end of the others
             traceback.print_exc()
             return _error(500, "a fault of the server's own; its log has the traceback")
@@ -192,18 +166,13 @@ class Application:
 
     async def _infer(self, request: _Request) -> Answer:
         model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
-        try:
+        with model.metrics.counting_failures():
             body = await self._body(request)
             read = protocol.read(
                 body, _json_length(request.headers), model.entries, timeout_s=self._timeout_s
             )
-            model.pool.submit(read.call)
-            outputs = await read.call.future
+            outputs = await model.answer(read.call)
             parts, json_bytes = protocol.written(read, model.name, model.version, outputs)
-        except AotpipeError as error:
-            model.metrics.failed(type(error).__name__)
-            raise
-        model.metrics.answered(read.call, asyncio.get_running_loop().time())
         if json_bytes is None:
             return _compressed(Answer(200, parts), request.headers)
         headers = ((_JSON_LENGTH, str(json_bytes).encode()),)
@@ -220,7 +189,7 @@ class Application:
         return _error(503, "the server is ending" if self.is_draining else f"not every model is ready: {why}")
 
     async def _server(self, request: _Request) -> Answer:  # noqa: ARG002
-        return _json({"name": "aotpipe", "version": __version__, "extensions": _EXTENSIONS})
+        return _json({"name": "aotpipe", "version": __version__, "extensions": protocol.EXTENSIONS})
 
     async def _metadata(self, request: _Request) -> Answer:
         model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
@@ -243,14 +212,7 @@ class Application:
 
     async def _load(self, request: _Request) -> Answer:
         await self._json_body(request)
-        try:
-            await self._repository.load(request.matched["model"])
-        except (BundleError, ServeError) as error:
-            if isinstance(error, UnknownModel):
-                raise
-            raise RequestInvalid(
-                f"the model cannot be loaded: {error.message}", reason=error.reason
-            ) from error
+        await self._repository.reload(request.matched["model"])
         return Answer(200, [b""])
 
     async def _unload(self, request: _Request) -> Answer:

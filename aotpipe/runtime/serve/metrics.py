@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from aotpipe.errors import AotpipeError
 from aotpipe.runtime.serve.scheduler import Call
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -120,9 +122,14 @@ class ModelMetrics:
         self._request_s.observe(spent)
         self._queue_s.observe(waited)
 
-    def failed(self, reason: str) -> None:
-        """Count a request that was not."""
-        self._failure.labels(*self._labels, reason).inc()
+    @contextmanager
+    def counting_failures(self) -> Iterator[None]:
+        """Count a request that is refused or fails inside."""
+        try:
+            yield
+        except AotpipeError as error:
+            self._failure.labels(*self._labels, type(error).__name__).inc()
+            raise
 
     def restarted(self) -> None:
         """Count a worker that died."""

@@ -18,10 +18,26 @@ from typing import Any, Final
 import orjson
 
 from aotpipe.core.signature import Signature, TensorSpec
-from aotpipe.errors import RequestInvalid, ServeError, UnknownInput, UnknownModel
+from aotpipe.errors import (
+    AotpipeError,
+    AssertionViolated,
+    DeadlinePassed,
+    InputError,
+    NotInJson,
+    NotReady,
+    QueueFull,
+    RequestInvalid,
+    RequestTooLarge,
+    ServeError,
+    UnknownInput,
+    UnknownModel,
+)
 from aotpipe.runtime.serve import tensors
 from aotpipe.runtime.serve.scheduler import Call
 from aotpipe.runtime.serve.tensors import DATATYPES, Tensor
+
+EXTENSIONS: Final = ("model_repository", "binary_tensor_data", "sequence")
+"""The extensions of the protocol that the server has."""
 
 _UNSUPPORTED: Final = ("shared_memory_region", "classification")
 _MOST_ID: Final = 256
@@ -109,13 +125,25 @@ def read(
         data = orjson.loads(body if json_bytes is None else memoryview(body)[:json_bytes])
     except orjson.JSONDecodeError as error:
         raise RequestInvalid("the request is no JSON", reason=str(error)) from error
+    tail = memoryview(body)[len(body) if json_bytes is None else json_bytes :]
+    return from_json(data, tail, entries, timeout_s=timeout_s)
+
+
+def from_json(
+    data: object, tail: memoryview, entries: Mapping[str, Entry], *, timeout_s: float | None
+) -> Request:
+    """Make a request of its JSON and of the binary tensors after it; the rest is as in `read`.
+
+    Raises:
+        RequestInvalid: It is no request of the protocol.
+        UnknownModel: There is no such entry point.
+        InputError: A tensor does not fit.
+    """
     if not isinstance(data, dict):
         raise RequestInvalid("the request is no JSON object")
     options = _parameters(data)
     entry = _entry(options.get("entry_point"), entries)
-    inputs = _inputs(
-        data.get("inputs"), memoryview(body)[len(body) if json_bytes is None else json_bytes :], entry
-    )
+    inputs = _inputs(data.get("inputs"), tail, entry)
     loop = asyncio.get_running_loop()
     now = loop.time()
     if (asked := options.get("timeout")) is not None:
@@ -139,6 +167,29 @@ def read(
     if not isinstance(name, str) or len(name) > _MOST_ID:
         raise RequestInvalid(f"the id is no text of at most {_MOST_ID} characters")
     return Request(name, call, _wanted(data.get("outputs"), entry, binary=binary), binary)
+
+
+_STATUS: Final[tuple[tuple[type[AotpipeError], int], ...]] = (
+    (UnknownModel, 404),
+    (RequestTooLarge, 413),
+    (QueueFull, 429),
+    (NotReady, 503),
+    (DeadlinePassed, 504),
+    (InputError, 400),
+    (AssertionViolated, 400),
+    (RequestInvalid, 400),
+    (NotInJson, 400),
+)
+
+
+def status(error: AotpipeError) -> int:
+    """The HTTP status of an error: 500 where it is not the caller's fault and will not pass."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def told(error: AotpipeError) -> str:
+    """What a caller is told of an error."""
+    return "\n".join(filter(None, (error.message, error.reason, error.hint)))
 
 
 def written(

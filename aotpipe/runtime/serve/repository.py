@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aotpipe.errors import AotpipeError, NotReady, ServeError, UnknownModel
+from aotpipe.errors import AotpipeError, NotReady, RequestInvalid, ServeError, UnknownModel
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import choose, fitting
 from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
 from aotpipe.runtime.serve.pool import Pool
 from aotpipe.runtime.serve.protocol import Entry
-from aotpipe.runtime.serve.scheduler import Limits
-from aotpipe.runtime.serve.tensors import batch_symbol
+from aotpipe.runtime.serve.scheduler import Call, Limits
+from aotpipe.runtime.serve.tensors import Tensor, batch_symbol
 
 _FIRST_VERSION = "1"
 
@@ -102,6 +102,17 @@ class Model:
     def sessions(self) -> int:
         """How many sessions are open."""
         return self.pool.sessions
+
+    async def answer(self, call: Call) -> tuple[Tensor, ...]:
+        """The outputs of a call, once it has run.
+
+        Raises:
+            AotpipeError: It is refused, or fails.
+        """
+        self.pool.submit(call)
+        outputs = await call.future
+        self.metrics.answered(call, asyncio.get_running_loop().time())
+        return outputs
 
     def described(self) -> dict[str, Any]:
         """The metadata of the model; what it has beside those of the protocol stands under `parameters`."""
@@ -199,6 +210,22 @@ class Repository:
             old, self._models[name] = self._models.get(name), model
         if old is not None:
             self._end(old)
+
+    async def reload(self, name: str) -> None:
+        """Load a model because a caller says so.
+
+        Raises:
+            UnknownModel: There is none of this name.
+            RequestInvalid: Its bundle cannot be used, and why.
+        """
+        try:
+            await self.load(name)
+        except UnknownModel:
+            raise
+        except AotpipeError as error:
+            raise RequestInvalid(
+                f"the model cannot be loaded: {error.message}", reason=error.reason
+            ) from error
 
     async def unload(self, name: str) -> None:
         """Let a model's calls end, and end its workers.

@@ -26,6 +26,7 @@ from aotpipe.runtime.serve.metrics import Metrics
 from aotpipe.runtime.serve.repository import Options, Repository, named
 
 _POLL_S: Final = 0.02
+_GRACE_S: Final = 3600.0
 _LAST_REQUESTS_S: Final = 0.1
 _SO_ATTACH_FILTER: Final = 26
 _BACKLOG: Final = 2048
@@ -39,6 +40,7 @@ class Listen:
     Attributes:
         host: The address; only this machine reaches `127.0.0.1`.
         port: The port; any free one where 0.
+        grpc_port: That of gRPC; any free one where 0, none where None.
         max_body_bytes: How large the body of a request may be.
         timeout_s: How long a call may wait for a worker unless its request says so; None for ever.
         drain_s: For how long requests are taken after SIGTERM, at least.
@@ -50,6 +52,7 @@ class Listen:
 
     host: str = "127.0.0.1"
     port: int = 8080
+    grpc_port: int | None = None
     max_body_bytes: int = 64 << 20
     timeout_s: float | None = 30.0
     drain_s: float = 0.5
@@ -101,13 +104,16 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
     listener = _listener(listen)
     server = _Server(_config(application, listen))
     serving = loop.create_task(server.serve(sockets=[listener]))
+    grpc_server = None
     try:
+        if listen.grpc_port is not None:
+            grpc_server = await _grpc(repository, application, listen)
         loading = loop.create_task(_load(repository))
         end = loop.create_task(ending.wait())
         await asyncio.wait((loading, end), return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             loading.result()
-            _say(listener, repository, listen)
+            _say(listener.getsockname()[1], repository, listen)
             await end
         loading.cancel()
         print("aotpipe serve: draining", file=sys.stderr, flush=True)
@@ -120,6 +126,8 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
     finally:
         server.should_exit = True
         await serving
+        if grpc_server is not None:
+            await grpc_server.stop(_GRACE_S)
         await repository.close()
 
 
@@ -146,6 +154,24 @@ def _listener(listen: Listen) -> socket.socket:
             reason=error.strerror or str(error),
             hint="choose another --host or --port",
         ) from error
+
+
+async def _grpc(repository: Repository, application: Application, listen: Listen) -> Any:
+    try:
+        from aotpipe.runtime.serve import grpc
+    except ModuleNotFoundError as error:
+        raise ServeError(f"{error.name} is not installed", hint="pip install 'aotpipe[serve]'") from error
+    service = grpc.Service(
+        repository, lambda: application.is_draining, timeout_s=listen.timeout_s, token=listen.token
+    )
+    tls = None
+    if listen.tls_key and listen.tls_cert:
+        tls = (listen.tls_key.read_bytes(), listen.tls_cert.read_bytes())
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    address = f"{host}:{listen.grpc_port}"
+    server, port = await grpc.start(service, address, max_body_bytes=listen.max_body_bytes, tls=tls)
+    print(f"gRPC on {host}:{port}", file=sys.stderr, flush=True)
+    return server
 
 
 async def _load(repository: Repository) -> None:
@@ -176,10 +202,10 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _say(listener: socket.socket, repository: Repository, listen: Listen) -> None:
+def _say(port: int, repository: Repository, listen: Listen) -> None:
     scheme = "https" if listen.tls_cert else "http"
     lines = [f"{model.name} version {model.version}: {model.target}" for model in repository]
     if listen.host not in _LOOPBACK and not listen.token:
         lines.append("warning: whoever reaches this address may call it; --token-file asks for a token")
-    lines.append(f"ready on {scheme}://{listen.host}:{listener.getsockname()[1]}")
+    lines.append(f"ready on {scheme}://{listen.host}:{port}")
     print("\n".join(lines), file=sys.stderr, flush=True)

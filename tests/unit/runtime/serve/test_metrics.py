@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
+from aotpipe.errors import QueueFull
 from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
 from aotpipe.runtime.serve.scheduler import Call
 
@@ -20,7 +23,8 @@ def test_a_batch_counts_its_rows_once_and_each_request_its_time() -> None:
     of.ran(calls, 4000)
     for call in calls:
         of.answered(call, 2.0)
-    of.failed("QueueFull")
+    with pytest.raises(QueueFull), of.counting_failures():
+        raise QueueFull("")
     metrics.watch(
         lambda: [
             SimpleNamespace(
