@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aotpipe.core.signature import Constant, Signature, Symbol, TensorSpec
 from aotpipe.errors import InputDtype, InputShape, InputValue, MissingInput, UnknownInput
-from aotpipe.runtime.input_checks import Checker
+from aotpipe.runtime.input_checks import Checker, converted
 
 
 def signature(*tensors, symbols=(), constants=()):

@@ -1,0 +1,218 @@
+"""Measures `aotpipe serve`: requests/s, latency, start, memory; every answer is checked.
+
+usage: scripts/bench serve [--seconds S] [--connections N] [--requests N] [--json FILE]
+
+An MLP of 16 inputs is served; N connections ask as fast as they are answered, in JSON and in the binary form,
+with and without batching. `--requests` is a soak instead: so many requests, with the resident memory after each
+tenth. The load generator runs on the same cores as the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROWS = 256
+INPUTS = 16
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, bundle: Path, *options: str) -> None:
+        start = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "aotpipe", "serve", f"mlp={bundle}", "--port", "0", *options],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr
+        for line in self.process.stderr:
+            if found := re.search(r"ready on http://[^:]+:(\d+)", line):
+                self.port = int(found[1])
+                break
+        else:
+            raise SystemExit("the server did not start")
+        self.ready_s = time.perf_counter() - start
+
+    def rss_mb(self) -> float:
+        """Resident memory of the server and its workers, shared pages counted once for each process."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        pages = [
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in (self.process.pid, *children)
+        ]
+        return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+
+class Client(asyncio.Protocol):
+    """One connection, which asks again once it is answered."""
+
+    def __init__(self, load: Load, place: int) -> None:
+        self.load, self.place, self.received = load, place, b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.ask()
+
+    def ask(self) -> None:
+        if self.load.is_over():
+            self.transport.close()
+            return
+        self.place = (self.place + 1) % ROWS
+        self.since = time.perf_counter()
+        self.transport.write(self.load.requests[self.place])
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        head, found, body = self.received.partition(b"\r\n\r\n")
+        if not found or len(body) < int(re.search(rb"content-length: (\d+)", head.lower())[1]):
+            return
+        self.received = b""
+        self.load.answered(self.place, head, body, time.perf_counter() - self.since)
+        self.ask()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.load.open -= 1
+
+
+class Load:
+    """What is asked, until when, and what came back."""
+
+    def __init__(
+        self, xs: np.ndarray, want: np.ndarray, *, binary: bool, seconds: float = 0.0, count: int = 0
+    ) -> None:
+        self.want, self.binary, self.count, self.open = want, binary, count, 0
+        self.requests = [self._request(x[None]) for x in xs]
+        self.latencies: list[float] = []
+        self.done = self.wrong = 0
+        self.end = time.perf_counter() + seconds if seconds else None
+
+    def is_over(self) -> bool:
+        return self.done >= self.count if self.end is None else time.perf_counter() >= self.end
+
+    def _request(self, x: np.ndarray) -> bytes:
+        tensor = {"name": "input", "datatype": "FP32", "shape": list(x.shape)}
+        extra = ""
+        if self.binary:
+            tensor["parameters"] = {"binary_data_size": x.nbytes}
+            text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+            extra, body = f"Inference-Header-Content-Length: {len(text)}\r\n", text + x.tobytes()
+        else:
+            body = json.dumps({"inputs": [{**tensor, "data": x.ravel().tolist()}]}).encode()
+        head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+    def answered(self, place: int, head: bytes, body: bytes, seconds: float) -> None:
+        self.done += 1
+        if self.end is not None:
+            self.latencies.append(seconds)
+        want = self.want[place]
+        if self.binary:
+            got = np.frombuffer(body[-want.nbytes :], np.float32)
+        else:
+            got = (
+                np.array(json.loads(body)["outputs"][0]["data"], np.float32)
+                if b" 200 " in head
+                else np.array([])
+            )
+        if b" 200 " not in head or got.shape != want.shape or not np.allclose(got, want, atol=1e-5):
+            self.wrong += 1
+
+    async def run(self, port: int, connections: int) -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(connections):
+            self.open += 1
+            await loop.create_connection(lambda n=number: Client(self, n * 7), "127.0.0.1", port)
+        while self.open:
+            await asyncio.sleep(0.02)
+
+
+def built(folder: Path) -> tuple[Path, np.ndarray, np.ndarray]:
+    import torch
+
+    import aotpipe
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(INPUTS, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval()
+    batch = aotpipe.Dim("batch", min=1, max=64)
+    x = torch.randn(ROWS, INPUTS)
+    aotpipe.build(
+        model,
+        args=(x[:4],),
+        dynamic_shapes={"input": {0: batch}},
+        targets=["iree-cpu-host"],
+        out=folder / "mlp",
+    )
+    with torch.no_grad():
+        return folder / "mlp", x.numpy(), model(x).numpy()
+
+
+def main() -> None:
+    import uvloop
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--requests", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        bundle, xs, want = built(Path(folder))
+        for options in ((), ("--max-batch-size", "16")):
+            server = Server(bundle, *options)
+            for binary in (False, True):
+                row = {
+                    "options": " ".join(options),
+                    "form": "binary" if binary else "json",
+                    "ready_s": server.ready_s,
+                }
+                for part in range(10 if asked.requests else 1):
+                    load = Load(
+                        xs,
+                        want,
+                        binary=binary,
+                        seconds=0 if asked.requests else asked.seconds,
+                        count=asked.requests // 10,
+                    )
+                    start = time.perf_counter()
+                    uvloop.run(load.run(server.port, asked.connections))
+                    row |= {
+                        "requests": load.done,
+                        "wrong": load.wrong,
+                        "per_s": load.done / (time.perf_counter() - start),
+                    }
+                    row["rss_mb"] = server.rss_mb()
+                    if load.latencies:
+                        row |= {f"p{q}_ms": float(np.percentile(load.latencies, q)) * 1e3 for q in (50, 99)}
+                    said = "  ".join(
+                        f"{key} {value:.2f}" if isinstance(value, float) else f"{key} {value}"
+                        for key, value in row.items()
+                    )
+                    print(f"{part}: {said}" if asked.requests else said, flush=True)
+                rows.append(row)
+            server.stop()
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
