@@ -3,8 +3,8 @@
 usage: scripts/bench serve [--seconds S] [--connections N] [--requests N] [--json FILE]
 
 An MLP of 16 inputs is served; N connections ask as fast as they are answered, in JSON and in the binary form,
-with and without batching. `--requests` is a soak instead: so many requests, with the resident memory after each
-tenth. The load generator runs on the same cores as the server.
+with and without batching. `--requests` is a soak instead: so many requests, with the resident memory of the
+server and its workers after each tenth. The load generator runs on the same cores as the server.
 """
 
 from __future__ import annotations

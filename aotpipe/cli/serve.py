@@ -82,6 +82,7 @@ from aotpipe.errors import ServeError
     type=click.Path(path_type=Path, exists=True),
     help="A file of the token that requests must bear.",
 )
+@click.option("--model-control", is_flag=True, help="Let requests load and unload models.")
 @click.option("--access-log", is_flag=True, help="Write a line of JSON to stderr for each request.")
 @options.islands
 def serve(
@@ -105,6 +106,8 @@ def serve(
 
     A BUNDLE may be a folder of versions, named by numbers, of which the highest is served.
     """
+    if bool(listen["tls_cert"]) != bool(listen["tls_key"]):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
     serving = _imported("serving")
     token = _token(token_file) if token_file else ""
     serving.run(

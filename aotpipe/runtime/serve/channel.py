@@ -56,7 +56,8 @@ class Arena:
         if size > len(self.view):
             room = max(_FIRST_BYTES, 1 << (size - 1).bit_length())
             # Where memory is short this fails here, and not by a signal when the bytes are written.
-            os.posix_fallocate(self.fd, 0, room)
+            allocate = getattr(os, "posix_fallocate", None)
+            allocate(self.fd, 0, room) if allocate else os.ftruncate(self.fd, room)
             self.mapped(room)
         return self.view
 

@@ -51,14 +51,22 @@ class Service:
         is_draining: Says whether the server is ending.
         timeout_s: How long a call may wait unless its request says so.
         token: What a call has to bear in its metadata; none where it is empty.
+        model_control: Whether a call may load and unload models.
     """
 
     def __init__(
-        self, repository: Repository, is_draining: Callable[[], bool], *, timeout_s: float | None, token: str
+        self,
+        repository: Repository,
+        is_draining: Callable[[], bool],
+        *,
+        timeout_s: float | None,
+        token: str,
+        model_control: bool,
     ) -> None:
         self._repository = repository
         self._is_draining = is_draining
         self._timeout_s = timeout_s
+        self._model_control = model_control
         self._token = f"Bearer {token}" if token else ""
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -128,12 +136,18 @@ class Service:
         return MESSAGES["RepositoryIndexResponse"](models=rows)
 
     async def _RepositoryModelLoad(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        self._require_control()
         await self._repository.reload(request.model_name)
         return MESSAGES["RepositoryModelLoadResponse"]()
 
     async def _RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        self._require_control()
         await self._repository.unload(request.model_name)
         return MESSAGES["RepositoryModelUnloadResponse"]()
+
+    def _require_control(self) -> None:
+        if not self._model_control:
+            raise protocol.no_control()
 
     async def _ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
         model = self._repository.model(request.model_name, request.model_version)

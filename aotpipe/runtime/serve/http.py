@@ -82,6 +82,7 @@ class Application:
         max_body_bytes: How large the body of a request may be, also once it is decompressed.
         timeout_s: How long a call may wait unless its request says so; None for ever.
         token: What a request has to bear; none where it is empty.
+        model_control: Whether a request may load and unload models.
         access_log: Whether a line of JSON is written to stderr for each request.
     """
 
@@ -93,6 +94,7 @@ class Application:
         max_body_bytes: int,
         timeout_s: float | None,
         token: str = "",
+        model_control: bool = False,
         access_log: bool = False,
     ) -> None:
         self._repository = repository
@@ -101,6 +103,7 @@ class Application:
         self._timeout_s = timeout_s
         self._token = f"Bearer {token}".encode() if token else b""
         self._access_log = access_log
+        self.model_control = model_control
         self.is_draining = False
         self.active = 0
         """How many requests are being answered."""
@@ -212,13 +215,19 @@ class Application:
 
     async def _load(self, request: _Request) -> Answer:
         await self._json_body(request)
+        self._require_control()
         await self._repository.reload(request.matched["model"])
         return Answer(200, [b""])
 
     async def _unload(self, request: _Request) -> Answer:
         await self._json_body(request)
+        self._require_control()
         await self._repository.unload(request.matched["model"])
         return Answer(200, [b""])
+
+    def _require_control(self) -> None:
+        if not self.model_control:
+            raise protocol.no_control()
 
     async def _metrics(self, request: _Request) -> Answer:  # noqa: ARG002
         return Answer(200, [self._counted.text()], metrics.CONTENT_TYPE)

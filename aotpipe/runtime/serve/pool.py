@@ -57,6 +57,8 @@ class _Worker(asyncio.Protocol):
         self.own: deque[Call] = deque()
         """The calls of sessions whose state this worker has."""
         self.is_ready = False
+        self.refusal: AotpipeError | None = None
+        """Why the program cannot be loaded."""
         self.since = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._is_hung = False
@@ -94,7 +96,8 @@ class _Worker(asyncio.Protocol):
         for message in self._unpacker.feed(data):
             if "ready" in message:
                 self.is_ready = message["ready"]
-                self._pool.on_started(None if message["ready"] else _error(message))
+                self.refusal = None if message["ready"] else _error(message)
+                self._pool.on_started(self.refusal)
             else:
                 self._answered(message)
         self._pool.dispatch()
@@ -297,8 +300,8 @@ class Pool:
         if error is None:
             self.reason = ""
         if self._started.done():
-            self.reason = error.message if error else ""
-        elif error is None:
+            return
+        if error is None:
             self._started.set_result(None)
         else:
             self._started.set_exception(error)
@@ -325,6 +328,8 @@ class Pool:
         self.crashes += 1
         self.on_restart()
         self.reason = f"its program {how}, {self.crashes} times in a row"
+        if worker.refusal is not None:
+            self.reason = worker.refusal.message
         if not self._started.done():
             self._started.set_exception(ProgramCrashed(f"the program {how} while it was loaded"))
             return

@@ -187,6 +187,14 @@ def status(error: AotpipeError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
+def no_control() -> RequestInvalid:
+    """The error of a request that would load or unload a model, where none may."""
+    return RequestInvalid(
+        "this server lets no request load or unload models",
+        hint="serve with --model-control, or send it SIGHUP",
+    )
+
+
 def told(error: AotpipeError) -> str:
     """What a caller is told of an error."""
     return "\n".join(filter(None, (error.message, error.reason, error.hint)))

@@ -8,10 +8,11 @@ one ends there.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aotpipe.errors import AotpipeError, NotReady, RequestInvalid, ServeError, UnknownModel
 from aotpipe.runtime.bundle import files
@@ -22,7 +23,8 @@ from aotpipe.runtime.serve.protocol import Entry
 from aotpipe.runtime.serve.scheduler import Call, Limits
 from aotpipe.runtime.serve.tensors import Tensor, batch_symbol
 
-_FIRST_VERSION = "1"
+_FIRST_VERSION: Final = "1"
+_NAME: Final = re.compile(r"[\w.-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ class Model:
             "islands": list(options.islands),
         }
         self.pool = Pool(
-            config={"load": load, "max_batch_size": options.limits.max_batch_size},
+            config={"load": load, "digest": manifest.digest, "max_batch_size": options.limits.max_batch_size},
             count=options.workers,
             limits=options.limits,
             on_ran=self.metrics.ran,
@@ -135,7 +137,8 @@ class Repository:
         self._options = options
         self._metrics = metrics
         self._models: dict[str, Model] = {}
-        self._reasons = dict.fromkeys(paths, "it was not loaded")
+        self._reasons = dict.fromkeys(paths, "it is being loaded")
+        self._wanted = set(paths)
         self._locks = {name: asyncio.Lock() for name in paths}
         self._closing: set[asyncio.Task[None]] = set()
         metrics.watch(self.__iter__)
@@ -150,7 +153,7 @@ class Repository:
     @property
     def is_ready(self) -> bool:
         """Whether every model answers that was not unloaded."""
-        return bool(self._models) and all(model.is_ready for model in self)
+        return all(name in self._models and self._models[name].is_ready for name in self._wanted)
 
     def model(self, name: str, version: str = "") -> Model:
         """A model that is loaded.
@@ -208,6 +211,7 @@ class Repository:
                     self._reasons[name] = error.message
                 raise
             old, self._models[name] = self._models.get(name), model
+            self._wanted.add(name)
         if old is not None:
             self._end(old)
 
@@ -235,6 +239,7 @@ class Repository:
         """
         self._require(name)
         async with self._locks[name]:
+            self._wanted.discard(name)
             if old := self._models.pop(name, None):
                 self._reasons[name] = "it was unloaded"
                 self._end(old)
@@ -269,6 +274,10 @@ def named(bundles: tuple[str, ...]) -> dict[str, Path]:
         name, _, path = text.rpartition("=")
         folder = Path(path)
         name = name or files.open_bundle(_version(folder)[1]).manifest.name
+        if not _NAME.fullmatch(name):
+            raise ServeError(
+                f"{name!r} is no name for a model in the path of a request", hint=f"name it: NAME={path}"
+            )
         if name in found:
             raise ServeError(f"two models are called {name!r}", hint="name them: NAME=BUNDLE")
         found[name] = folder

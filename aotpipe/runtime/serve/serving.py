@@ -1,7 +1,7 @@
 """Starts a server, and ends it as an operator's supervisor expects.
 
-SIGTERM and SIGINT make it not ready; what was asked before and while it drains is answered, with
-`Connection: close`; then it ends with the exit code 0.
+SIGHUP loads the models again from their folders. SIGTERM and SIGINT make the server not ready; what was asked
+before and while it drains is answered, with `Connection: close`; then it ends with the exit code 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from aotpipe.errors import ServeError
+from aotpipe.errors import AotpipeError, ServeError
 from aotpipe.runtime.serve.http import Application
 from aotpipe.runtime.serve.metrics import Metrics
 from aotpipe.runtime.serve.repository import Options, Repository, named
@@ -47,6 +47,7 @@ class Listen:
         tls_cert: A certificate chain, for HTTPS.
         tls_key: Its key.
         token: What a request has to bear; none where it is empty.
+        model_control: Whether a request may load and unload models.
         access_log: Whether a line of JSON is written to stderr for each request.
     """
 
@@ -59,6 +60,7 @@ class Listen:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     token: str = ""
+    model_control: bool = False
     access_log: bool = False
 
 
@@ -99,12 +101,14 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         max_body_bytes=listen.max_body_bytes,
         timeout_s=listen.timeout_s,
         token=listen.token,
+        model_control=listen.model_control,
         access_log=listen.access_log,
     )
     listener = _listener(listen)
     server = _Server(_config(application, listen))
     serving = loop.create_task(server.serve(sockets=[listener]))
     grpc_server = None
+    reloads: list[asyncio.Task[None]] = []
     try:
         if listen.grpc_port is not None:
             grpc_server = await _grpc(repository, application, listen)
@@ -113,6 +117,9 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         await asyncio.wait((loading, end), return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             loading.result()
+            loop.add_signal_handler(
+                signal.SIGHUP, lambda: reloads.append(loop.create_task(_reload(repository)))
+            )
             _say(listener.getsockname()[1], repository, listen)
             await end
         loading.cancel()
@@ -162,7 +169,11 @@ async def _grpc(repository: Repository, application: Application, listen: Listen
     except ModuleNotFoundError as error:
         raise ServeError(f"{error.name} is not installed", hint="pip install 'aotpipe[serve]'") from error
     service = grpc.Service(
-        repository, lambda: application.is_draining, timeout_s=listen.timeout_s, token=listen.token
+        repository,
+        lambda: application.is_draining,
+        timeout_s=listen.timeout_s,
+        token=listen.token,
+        model_control=listen.model_control,
     )
     tls = None
     if listen.tls_key and listen.tls_cert:
@@ -172,6 +183,15 @@ async def _grpc(repository: Repository, application: Application, listen: Listen
     server, port = await grpc.start(service, address, max_body_bytes=listen.max_body_bytes, tls=tls)
     print(f"gRPC on {host}:{port}", file=sys.stderr, flush=True)
     return server
+
+
+async def _reload(repository: Repository) -> None:
+    for name in repository.names():
+        try:
+            await repository.load(name)
+            print(f"{name} was loaded again", file=sys.stderr, flush=True)
+        except AotpipeError as error:
+            print(error, file=sys.stderr, flush=True)
 
 
 async def _load(repository: Repository) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype, raw_bytes
-from aotpipe.errors import AotpipeError, InputShape, ParityError, ProgramCrashed, UnknownModel
+from aotpipe.errors import AotpipeError, BundleCorrupt, InputShape, ParityError, ProgramCrashed, UnknownModel
 from aotpipe.runtime import process
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import load
@@ -188,7 +188,14 @@ def main() -> None:
         config = receive(channel)
         try:
             runner = load(**config["load"])
-            _prove(runner, files.goldens(files.open_bundle(config["load"]["path"])), config["max_batch_size"])
+            bundle = files.open_bundle(config["load"]["path"])
+            if bundle.manifest.digest != config["digest"]:
+                raise BundleCorrupt(
+                    f"the bundle at {bundle.path} is not the one that is served",
+                    reason="it was replaced since, and a worker that takes another's place needs the old one",
+                    hint="load the model again",
+                )
+            _prove(runner, files.goldens(bundle), config["max_batch_size"])
             runner.reset()
         except AotpipeError as error:
             channel.sendall(packed({"ready": False, **_said(error)}))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +21,7 @@ ONE = ([1, 2, 3, 4], [1, 4])
 
 
 def test_a_reload_under_load_fails_no_request(serve: Start) -> None:
-    server = serve("mlp")
+    server = serve("mlp", options=("--model-control",))
     answers: list[int] = []
     done = threading.Event()
 
@@ -41,7 +44,7 @@ def test_a_reload_under_load_fails_no_request(serve: Start) -> None:
 def test_a_version_that_cannot_be_loaded_leaves_the_one_that_is_served(bundles: Path, tmp_path: Path) -> None:
     versions = tmp_path / "versions"
     shutil.copytree(bundles / "mlp", versions / "1")
-    server = Server(f"m={versions}", log=tmp_path / "log")
+    server = Server(f"m={versions}", "--model-control", log=tmp_path / "log")
     try:
         (versions / "2").mkdir()
         status, body = server.ask("/v2/repository/models/m/load", {})
@@ -60,11 +63,44 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_that_is_served(bundles: 
         server.process.wait()
 
 
+def test_sighup_loads_again_and_no_request_does_unless_it_may(serve: Start) -> None:
+    server = serve("mlp")
+    status, body = server.ask("/v2/repository/models/mlp/unload", {})
+    assert (status, "--model-control" in body["error"]) == (400, True)
+    before = server.workers()
+    server.process.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 20
+    while "mlp was loaded again" not in server.log or len(server.workers()) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert set(server.workers()) != set(before)
+    assert server.infer("mlp", "input", *ONE)[0] == 200
+
+
+def test_a_bundle_that_was_replaced_takes_no_worker_s_place(bundles: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundles / "mlp", tmp_path / "m")
+    server = Server(f"m={tmp_path / 'm'}", log=tmp_path / "log")
+    try:
+        shutil.rmtree(tmp_path / "m")
+        shutil.copytree(bundles / "root", tmp_path / "m")
+        os.kill(server.workers()[0], signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while "not the one that is served" not in server.ask("/v2/models/m/ready")[1]["error"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert server.infer("m", "input", *ONE)[0] in (503, 500)
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
 def test_names(bundles: Path) -> None:
     found = named((str(bundles / "mlp"), f"other={bundles / 'mlp'}"))
     assert set(found.values()) == {bundles / "mlp"}
     assert "other" in found
     with pytest.raises(ServeError, match="two models"):
         named((f"a={bundles / 'mlp'}", f"a={bundles / 'root'}"))
+    with pytest.raises(ServeError, match="no name"):
+        named((f"a/b={bundles / 'mlp'}",))
     with pytest.raises(BundleNotFound):
         named(("nowhere",))
