@@ -15,6 +15,8 @@ import traceback
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -31,10 +33,13 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _BEARER: Final = (b"www-authenticate", b"Bearer")
 _RETRY_AFTER: Final = {429, 503}
 _JSON_LENGTH: Final = b"inference-header-content-length"
+_POLICY: Final = (
+    b"default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+)
 _JSON: Final = "application/json"
 _BINARY: Final = "application/octet-stream"
-_OPEN: Final = ("/v2/health/live", "/v2/health/ready")
-"""What is answered without a token: a supervisor asks whether the server lives."""
+_OPEN: Final = ("/", "/v2/health/live", "/v2/health/ready")
+"""What is answered without a token: a supervisor asks whether the server lives; the page asks its reader."""
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
 _ROUTES: Final = tuple(
     (method, re.compile(pattern), name)
@@ -45,9 +50,11 @@ _ROUTES: Final = tuple(
         ("GET", r"/v2/?", "server"),
         ("GET", _MODEL, "metadata"),
         ("GET", rf"{_MODEL}/ready", "model_ready"),
+        ("GET", rf"{_MODEL}/example", "example"),
         ("POST", r"/v2/repository/index", "index"),
         ("POST", r"/v2/repository/models/(?P<model>[^/]+)/load", "load"),
         ("POST", r"/v2/repository/models/(?P<model>[^/]+)/unload", "unload"),
+        ("GET", r"/", "page"),
         ("GET", r"/metrics", "metrics"),
         ("GET", r"/openapi\.json", "openapi"),
     )
@@ -206,6 +213,13 @@ class Application:
             else _error(503, f"{model.name} is not ready: {model.pool.reason}")
         )
 
+    async def _example(self, request: _Request) -> Answer:
+        model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
+        return _json(model.example())
+
+    async def _page(self, request: _Request) -> Answer:  # noqa: ARG002
+        return Answer(200, [_page()], "text/html; charset=utf-8", ((b"content-security-policy", _POLICY),))
+
     async def _index(self, request: _Request) -> Answer:
         options = await self._json_body(request)
         rows = self._repository.index()
@@ -282,6 +296,11 @@ class Application:
         }
         sys.stderr.buffer.write(orjson.dumps(row) + b"\n")
         sys.stderr.flush()
+
+
+@cache
+def _page() -> bytes:
+    return Path(__file__).with_name("page.html").read_bytes()
 
 
 def _json(value: object) -> Answer:

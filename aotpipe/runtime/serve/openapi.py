@@ -32,6 +32,11 @@ def document() -> dict[str, Any]:
                     ("/v2/models/{model}/versions/{version}", model),
                 )
             },
+            "/v2/models/{model}/example": {
+                "get": _operation(
+                    "A recorded call as a request", "InferRequest", model[:1], errors=(404, 503)
+                )
+            },
             "/v2/models/{model}/ready": {
                 "get": _operation("Whether a model is ready", "", model[:1], errors=(404, 503))
             },

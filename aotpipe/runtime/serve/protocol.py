@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.errors import (
     AotpipeError,
@@ -228,6 +229,26 @@ def written(
         head["id"] = request.id
     text = orjson.dumps({**head, "outputs": described})
     return [text, *parts], len(text) if parts else None
+
+
+def example(arrays: Mapping[str, Array], *, has_state: bool) -> dict[str, Any]:
+    """A request of these inputs, in JSON.
+
+    Raises:
+        NotInJson: A value has no number in JSON.
+    """
+    inputs = [Tensor(name, array.dtype.name, array.shape, array.tobytes()) for name, array in arrays.items()]
+    rows = [
+        {
+            "name": each.name,
+            "datatype": DATATYPES[each.dtype],
+            "shape": each.shape,
+            "data": tensors.to_json(each),
+        }
+        for each in inputs
+    ]
+    session = {"parameters": {"sequence_id": "example", "sequence_start": True, "sequence_end": True}}
+    return {"inputs": rows, **(session if has_state else {})}
 
 
 def _entry(name: object, entries: Mapping[str, Entry]) -> Entry:

@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe.errors import AotpipeError, NotReady, RequestInvalid, ServeError, UnknownModel
+from aotpipe.errors import AotpipeError, NotInJson, NotReady, RequestInvalid, ServeError, UnknownModel
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import choose, fitting
+from aotpipe.runtime.serve import protocol
 from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
 from aotpipe.runtime.serve.pool import Pool
 from aotpipe.runtime.serve.protocol import Entry
 from aotpipe.runtime.serve.scheduler import Call, Limits
 from aotpipe.runtime.serve.tensors import Tensor, batch_symbol
 
+_EXAMPLE_BYTES: Final = 1 << 14
 _FIRST_VERSION: Final = "1"
 _NAME: Final = re.compile(r"[\w.-]{1,200}")
 
@@ -127,6 +130,22 @@ class Model:
             **first,
             "parameters": {"digest": self.digest, "target": self.target, "entry_points": entries},
         }
+
+    def example(self) -> dict[str, Any]:
+        """A recorded call as a request.
+
+        Raises:
+            UnknownModel: None is small enough, or JSON has no numbers for it.
+        """
+        entry = "forward" if "forward" in self.entries else next(iter(self.entries))
+        for golden in files.goldens(files.open_bundle(self.folder)):
+            arrays = {
+                name: golden.inputs[name] for name in self.entries[entry].inputs if name in golden.inputs
+            }
+            if golden.entry_point == entry and sum(each.nbytes for each in arrays.values()) <= _EXAMPLE_BYTES:
+                with suppress(NotInJson):
+                    return protocol.example(arrays, has_state=bool(self.entries[entry].signature.state))
+        raise UnknownModel(f"no recorded call of {entry!r} can be shown as JSON of {_EXAMPLE_BYTES} bytes")
 
 
 class Repository:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import socket
 import zlib
 
@@ -177,3 +178,18 @@ def test_metrics_count_what_was_asked(served: Server) -> None:
     )
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
     assert count("aotpipe_model_ready") == 4
+
+
+@pytest.mark.parametrize("model", ["mlp", "count"])
+def test_the_example_is_a_request(served: Server, model: str) -> None:
+    status, request = served.ask(f"/v2/models/{model}/example")
+    assert status == 200
+    assert served.ask(f"/v2/models/{model}/infer", request)[0] == 200
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(served: Server) -> None:
+    status, page = served.ask("/")
+    assert (status, "<title>aotpipe serve</title>" in page) == (200, True)
+    assert not re.findall(r"(?:src|href)=[\"'](?!/)", page)
+    for path in re.findall(r'href="([^"]+)"', page):
+        assert served.ask(path)[0] == 200
