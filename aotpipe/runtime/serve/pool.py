@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from aotpipe import errors
+from aotpipe.core.dtypes import numpy_dtype
 from aotpipe.errors import AotpipeError, NotReady, ProgramCrashed, QueueFull, UnknownModel
 from aotpipe.runtime import process
 from aotpipe.runtime.serve.channel import SLOTS, Arena, Unpacker, packed
@@ -156,7 +157,7 @@ class _Worker(asyncio.Protocol):
                     call.future.set_result(
                         tuple(_copied(memory, *described) for described in result["outputs"])
                     )
-            self._pool.on_ran(batch, answer["ns"])
+            self._pool.on_answered(batch, answer["ns"])
 
     def _ended(self) -> str:
         if self._process is None:
@@ -198,8 +199,6 @@ class Pool:
         self.queue = Queue(self.limits)
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
-        count, ran = self.on_ran, self._ran
-        self.on_ran = lambda batch, ns: (ran(ns), count(batch, ns))[1]
 
     @property
     def is_ready(self) -> bool:
@@ -306,6 +305,12 @@ class Pool:
         else:
             self._started.set_exception(error)
 
+    def on_answered(self, batch: list[Call], ns: int) -> None:
+        """Hear that a batch ran, and for how long."""
+        self.on_ran(batch, ns)
+        self.crashes = 0
+        self._mean_ns += (ns - self._mean_ns) * (0.1 if self._mean_ns else 1.0)
+
     def on_failed(self, worker: _Worker, call: Call, error: AotpipeError) -> None:
         """Hear that a call failed; what crashed has no state that could be gone on from."""
         if call.session is not None and (isinstance(error, ProgramCrashed) or call.start):
@@ -337,10 +342,6 @@ class Pool:
             self.queue.fail(NotReady("the model is not ready", reason=self.reason, hint="ask again later"))
         delay = min(_FIRST_DELAY_S * 2.0 ** (self.crashes - 2), _LAST_DELAY_S) if self.crashes > 1 else 0.0
         self._spawn(self._start(delay))
-
-    def _ran(self, ns: int) -> None:
-        self.crashes = 0
-        self._mean_ns += (ns - self._mean_ns) * (0.1 if self._mean_ns else 1.0)
 
     def _due(self) -> None:
         self._timer = None
@@ -404,8 +405,6 @@ class Pool:
 
 
 def _copied(memory: memoryview, name: str, dtype: str, shape: list[int], offset: int) -> Tensor:
-    from aotpipe.core.dtypes import numpy_dtype
-
     count = numpy_dtype(dtype).itemsize
     for size in shape:
         count *= size

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aotpipe.errors import DeadlinePassed, QueueFull
+from aotpipe.runtime.serve.channel import aligned
 from aotpipe.runtime.serve.tensors import Tensor
 
 
@@ -149,8 +149,6 @@ def passed(call: Call, now: float) -> DeadlinePassed:
 
 def described(batch: list[Call], offset: int) -> tuple[dict[str, Any], list[tuple[int, Tensor]], int]:
     """A batch as a message says it, where each tensor is to be written, and where they end."""
-    from aotpipe.runtime.serve.channel import aligned
-
     first = batch[0]
     inputs, places = [], []
     rows = [call.rows for call in batch]
@@ -161,7 +159,7 @@ def described(batch: list[Call], offset: int) -> tuple[dict[str, Any], list[tupl
         for call in batch:
             places.append((offset, call.inputs[number]))
             offset += call.inputs[number].nbytes
-    said: Mapping[str, Any] = {
+    said = {
         "entry": first.entry,
         "inputs": inputs,
         "rows": rows,
@@ -169,4 +167,4 @@ def described(batch: list[Call], offset: int) -> tuple[dict[str, Any], list[tupl
         "start": first.start,
         "end": first.end,
     }
-    return dict(said), places, offset
+    return said, places, offset
