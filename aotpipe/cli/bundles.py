@@ -232,15 +232,16 @@ def bench(
     "--calls", type=click.IntRange(min=1), default=20, show_default=True, help="Time so many calls of each."
 )
 @options.islands
+@options.check
 @options.as_json
-def islands(*, bundle: Path, target: str | None, calls: int, islands: tuple[str, ...], as_json: bool) -> None:
+def islands(*, bundle: Path, target: str | None, as_json: bool, **asked: Any) -> None:
     """Show the chain of BUNDLE: its programs and its islands of Python, with reasons, and what each takes.
 
     A bundle has a chain where it was built with --allow-islands and something could not be in a program.
     """
     from aotpipe.runtime.bundle import steps
 
-    found = steps(bundle, target, calls=calls, islands=islands)
+    found = steps(bundle, target, **asked)
     # Computed where they are printed.
     rows = (
         (

@@ -249,3 +249,10 @@ islands = click.option(
     help="Python that BUNDLE may run, by the name that `aotpipe inspect` lists; may be repeated. It comes "
     "from an installed module, not from BUNDLE or the working folder. [default: none]",
 )
+
+check = click.option(
+    "--check",
+    type=click.Choice(["goldens"]),
+    help="Before BUNDLE's program is loaded, run the recorded calls in a process of their own, and refuse a "
+    "program that dies or answers otherwise. [default: none]",
+)

@@ -5,10 +5,12 @@ A compiled program can read foreign memory, die by a signal or never return. `Wo
 connection; weights go by the path of a file that it maps. Every call has a time limit, at which the process
 is killed, be it in the middle of a message.
 
-A message is a header of JSON, then each array's bytes in the header's order; there is no pickle in it.
+A message is a header of JSON, then each array's bytes in the header's order; there is no pickle in it, and
+what a program that took its process over writes in its place is refused.
 
 Raises:
-    ProgramCrashed: The program died, hung or failed; the signal and the last lines it wrote are named.
+    ProgramCrashed: The program died, hung, failed or wrote what is no answer; the signal and the last lines
+        it wrote are named.
     AotpipeError: What the runtime in the worker raised, as the same class.
 """
 
@@ -22,6 +24,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from math import prod
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -33,7 +36,7 @@ from aotpipe.core.dtypes import Array, numpy_dtype, raw_bytes
 from aotpipe.core.signature import Signature
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, ProgramCrashed
-from aotpipe.runtime import process, tensor_file
+from aotpipe.runtime import process, sandbox, tensor_file
 from aotpipe.runtime.loading import Runner, driver, runtime
 
 _CALL_TIMEOUT_S: Final = 300.0
@@ -42,6 +45,11 @@ _BYTECODE_TIMEOUT_S: Final = 3600.0
 _LOAD_TIMEOUT_S: Final = 120.0
 _TAIL_LINES: Final = 12
 _ARRAYS: Final = "__arrays__"
+_MAX_HEADER_BYTES: Final = 64 << 20
+# What a message that is none makes json, numpy and this module raise.
+_MALFORMED: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
+# A thread that is there before the sandbox would stay outside of it.
+_ONE_THREAD: Final = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class Worker:
@@ -49,11 +57,19 @@ class Worker:
 
     On Linux it ends with the thread that makes it, too, and with that thread's process. Each call has
     `timeout_s`, or what is plenty for the program's target; `backend` is what it will run programs of, to
-    import while it waits for one.
+    import while it waits for one. With `sandbox_calls` the program is not trusted: it runs in
+    `runtime.sandbox`, with the CPU time that so many calls may take.
     """
 
-    def __init__(self, *, timeout_s: float | None = None, backend: Backend | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float | None = None,
+        backend: Backend | None = None,
+        sandbox_calls: int | None = None,
+    ) -> None:
         self._is_given = timeout_s is not None
+        self._sandbox_calls = sandbox_calls
         self._timeout_s = _CALL_TIMEOUT_S if timeout_s is None else timeout_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
         self._connection, theirs = Pipe()
@@ -65,7 +81,12 @@ class Worker:
                 *filter(None, [backend]),
             ],
             # What is compared must not depend on what a runtime pads inputs with.
-            env={**os.environ, "PYTHONPATH": process.python_path(), "AOTPIPE_GARBAGE_PADDING": "1"},
+            env={
+                **os.environ,
+                **(_ONE_THREAD if sandbox_calls is not None else {}),
+                "PYTHONPATH": process.python_path(),
+                "AOTPIPE_GARBAGE_PADDING": "1",
+            },
             stdin=subprocess.DEVNULL,
             stdout=self._stderr,
             stderr=self._stderr,
@@ -89,6 +110,8 @@ class Worker:
         """Load a program as the runtime's `load` does; `weights` is a file of `runtime.tensor_file`."""
         if not self._is_given:
             self._timeout_s = _BYTECODE_TIMEOUT_S if target.device == "vmvx" else _CALL_TIMEOUT_S
+        timeout_s = max(_LOAD_TIMEOUT_S, self._timeout_s)
+        calls = self._sandbox_calls
         self._ask(
             {
                 "do": "load",
@@ -97,12 +120,13 @@ class Worker:
                 "weights": str(weights.absolute()),
                 "asserts": dict(asserts),
                 "threads": threads,
+                "cpu_s": calls if calls is None else int(timeout_s * (calls + 1) * (os.cpu_count() or 1)),
             },
             {
                 "payload": np.frombuffer(payload, np.uint8),
                 **{f"state.{name}": array for name, array in initial_state.items()},
             },
-            timeout_s=max(_LOAD_TIMEOUT_S, self._timeout_s),
+            timeout_s=timeout_s,
         )
         return self
 
@@ -155,24 +179,38 @@ class Worker:
         try:
             send(self._connection, message, arrays)
             answer, results = receive(self._connection)
+            refusal = _told(answer["error"]) if "error" in answer else None
         except (EOFError, OSError):
             code = self._process.wait()
             how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             if late.is_set():
                 how = f"did not answer within {limit_s:g} s"
             raise ProgramCrashed(f"the program {how} ({doing})", reason=self._last_words()) from None
+        except _MALFORMED as error:
+            process.kill_group(self._process)
+            raise ProgramCrashed(
+                f"the program wrote what is no answer ({doing})", reason=f"{type(error).__name__}: {error}"
+            ) from error
         finally:
             watchdog.cancel()
             watchdog.join()
-        if error := answer.get("error"):
-            kind: type[AotpipeError] = getattr(errors, error.pop("kind"), AotpipeError)
-            raise kind(error.pop("message"), **error)
+        if refusal is not None:
+            raise refusal
         return answer, results
 
     def _last_words(self) -> str:
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _told(error: Any) -> AotpipeError:
+    """The error that a worker tells of."""
+    kind, *texts = map(str, map(error.get, ("kind", "message", "reason", "hint")))
+    found = getattr(errors, kind, None)
+    if not (isinstance(found, type) and issubclass(found, AotpipeError)):
+        found = ProgramCrashed
+    return found(texts[0], reason=texts[1], hint=texts[2])
 
 
 def send(to: Connection, message: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
@@ -192,13 +230,20 @@ def receive(source: Connection) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read a message.
 
     Raises:
-        EOFError, OSError: The other side is gone.
+        EOFError, OSError: The other side is gone, or wrote more than it said.
+        ValueError, LookupError, TypeError, AttributeError: It is none.
     """
-    message: dict[str, Any] = json.loads(source.recv_bytes())
+    message: dict[str, Any] = json.loads(source.recv_bytes(_MAX_HEADER_BYTES))
     arrays = {}
+    room = process.default_memory_limit()
     for name, dtype, shape in message.pop(_ARRAYS):
-        arrays[name] = np.empty(shape, numpy_dtype(dtype))
-        source.recv_bytes_into(raw_bytes(arrays[name]).data)
+        size_bytes = prod(shape) * numpy_dtype(dtype).itemsize
+        room -= size_bytes
+        if room < 0:
+            raise ValueError("it is larger than this machine's memory")
+        # A length is read before what follows is: of more than was told nothing is taken.
+        content = np.frombuffer(bytearray(source.recv_bytes(size_bytes)), np.uint8)
+        arrays[name] = content.view(numpy_dtype(dtype)).reshape(shape)
     return message, arrays
 
 
@@ -240,10 +285,14 @@ def main() -> None:
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
     target = Target.parse(message["target"])
-    return runtime(target.backend).load(
+    weights = tensor_file.read(Path(message["weights"]))
+    load = runtime(target.backend).load
+    if message["cpu_s"] is not None:
+        sandbox.enter(target, cpu_s=message["cpu_s"])
+    return load(
         arrays["payload"].tobytes(),
         signatures={name: Signature.from_json(data) for name, data in message["signatures"].items()},
-        weights=tensor_file.read(Path(message["weights"])),
+        weights=weights,
         initial_state={
             name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")
         },

@@ -6,6 +6,7 @@ Raises:
     IncompatibleHost: The program cannot run on this host, and what it lacks.
     MissingWeight: A weight that the program needs is not there.
     IslandNotFound: A Python function that a chain needs is not allowed, or not there.
+    ProgramCrashed: With `check`, the program died or hung in another process.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from os import PathLike
-from typing import Final
+from typing import Final, Literal
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.targets import Target
 from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
 from aotpipe.runtime import loading, toolchain
-from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle import files, recorded
 from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
 from aotpipe.runtime.islands.chain import Allowed
@@ -39,6 +40,7 @@ def load(
     *,
     variants: bool = True,
     verify: bool = True,
+    check: Literal["goldens"] | None = None,
     driver: str = "auto",
     threads: int | None = None,
     islands: Allowed = (),
@@ -52,6 +54,8 @@ def load(
             more than the target asks for.
         verify: Whether what is loaded is checked against its digest, which holds the weights in memory of
             this process. Where False they are mapped, shared between processes, and trusted.
+        check: With `goldens`, the recorded calls are run in a process of their own before anything of the
+            program comes into this one. A program that dies, hangs or answers otherwise is refused.
         driver: `local-sync` (in the calling thread), `local-task` (several threads), or `auto`.
         threads: Of `local-task`; one per core where None.
         islands: The names of the Python functions that a model with islands may call, as `aotpipe inspect`
@@ -67,6 +71,8 @@ def load(
     if variants:
         program = fitting(program)
     payload, weights, state = contents(bundle, program, verify=verify)
+    if check:
+        recorded.require_answers(bundle, program, payload=payload, state=state, islands=islands)
     chosen = Target.parse(program.target)
     return load_parts(
         partial(

@@ -1,7 +1,8 @@
 """Runs a bundle's recorded calls on this host: judges the answers, and times the steps of its chains.
 
-A self-test runs programs in a process of their own: one that dies on this host's CPU is a failed target, not
-the end. Steps are timed in this process. Needs no torch, but for islands that take torch's tensors.
+Programs are judged in a process of their own, within `runtime.sandbox`: one that dies on this host's CPU is a
+failed target, not the end. Steps are timed in this process. Needs no torch, but for islands that take torch's
+tensors.
 """
 
 from __future__ import annotations
@@ -10,20 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from aotpipe.core.stages import Parity, ParityCase
+from aotpipe.core.stages import ParityCase
 from aotpipe.core.targets import Target
-from aotpipe.errors import AotpipeError, BundleError, OutsideBuckets
+from aotpipe.errors import AotpipeError, BundleError
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.load import choose, contents, load, why_not_runnable
-from aotpipe.runtime.bundle.manifest import WEIGHTS, Program
-from aotpipe.runtime.goldens import Golden, examples, sequences
+from aotpipe.runtime.bundle.manifest import Program
+from aotpipe.runtime.bundle.recorded import judged
+from aotpipe.runtime.goldens import Golden, examples
 from aotpipe.runtime.islands.chain import Allowed
-from aotpipe.runtime.islands.chain_runner import ChainRunner, StepTime, load_parts
-from aotpipe.runtime.loading import Runner
-from aotpipe.runtime.worker import Worker
+from aotpipe.runtime.islands.chain_runner import ChainRunner, StepTime
 
 Outcome = Literal["passed", "failed", "skipped"]
 _WARM_UP: Final = 3
@@ -82,8 +82,8 @@ def _result(bundle: Bundle, program: Program, calls: Sequence[Golden], islands: 
     if reason := why_not_runnable(program) if program.file else program.reason:
         return result(outcome="skipped", reason=reason)
     try:
-        with Worker() as process:
-            parity = judged(_loaded(process, bundle, program, islands), calls)
+        payload, _, state = contents(bundle, program, verify=True)
+        parity = judged(bundle, program, calls, payload=payload, state=state, islands=islands)
     except BundleError:
         raise
     except AotpipeError as error:
@@ -94,39 +94,8 @@ def _result(bundle: Bundle, program: Program, calls: Sequence[Golden], islands: 
     return result(outcome="passed" if parity.passed else "failed", calls=parity.calls, worst=parity.worst)
 
 
-def judged(worker: Worker | Runner, calls: Sequence[Golden]) -> Parity:
-    """The comparison of the calls whose sizes a program was built for."""
-    cases: list[ParityCase] = []
-    compared = 0
-    for sequence in sequences(calls):
-        for golden in sequence:
-            if golden.reset:
-                worker.reset()
-            try:
-                got = worker.infer(golden.inputs, entry_point=golden.entry_point)
-            except OutsideBuckets:
-                break  # the program's state is not the reference's from here on
-            cases += [golden.judge(name, got[name]) for name in golden.outputs]
-            compared += 1
-    return Parity(cases=tuple(cases), calls=compared, rule="")
-
-
-def _loaded(process: Worker, bundle: Bundle, program: Program, islands: Allowed) -> Worker | ChainRunner:
-    """What calls the program: the worker, or a chain whose segments it runs."""
-    payload, _, state = contents(bundle, program, verify=True)
-    weights = files.locate(bundle.path, WEIGHTS)
-    return load_parts(
-        partial(process.load, Target.parse(program.target), payload, weights=weights),
-        bundle.manifest.parts,
-        signatures=bundle.manifest.signatures,
-        initial_state=state,
-        asserts=bundle.manifest.asserts,
-        allowed=islands,
-    )
-
-
 def steps(
-    path: str | PathLike[str], target: str | Target | None = None, *, calls: int, islands: Allowed = ()
+    path: str | PathLike[str], target: str | Target | None = None, *, calls: int, **options: Any
 ) -> tuple[StepTime, ...]:
     """Run a bundle's chains and time each step of some calls; the other arguments are those of `load`.
 
@@ -141,7 +110,7 @@ def steps(
             hint="`aotpipe bench` times it",
         )
     first = examples(files.goldens(bundle))
-    with load(path, target, islands=islands) as runner:
+    with load(path, target, **options) as runner:
         assert isinstance(runner, ChainRunner)
         for samples in (_WARM_UP, calls):
             runner.forget_times()

@@ -163,7 +163,7 @@ def test_a_model_file_with_an_island(tmp_path: Path, monkeypatch: pytest.MonkeyP
         run("selftest", "b")
     allowed = ("--island", "sorting:order")
     assert "passed" in run("selftest", "b", *allowed)
-    listed = run("islands", "b", "--calls", "2", *allowed)
+    listed = run("islands", "b", "--calls", "2", "--check", "goldens", *allowed)
     assert "function  sorting:order" in listed
     assert "sorting.py:12" in listed
     assert [step["kind"] for step in json.loads(run("islands", "b", "--calls", "2", "--json", *allowed))] == [

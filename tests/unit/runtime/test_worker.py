@@ -317,3 +317,40 @@ def test_a_peer_that_is_lost_in_a_message_is_an_error(pipe: tuple[Connection, Co
     pipe[1].close()
     with pytest.raises((EOFError, OSError)):
         worker_module.receive(pipe[0])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"no json",
+        b"[]",
+        b"{}",
+        b'{"__arrays__": [["y", "float32"]]}',
+        b'{"__arrays__": [["y", "none", [1]]]}',
+        b'{"__arrays__": [["y", "float32", [-1]]]}',
+        b'{"__arrays__": [["y", "float32", ["1"]]]}',
+        b'{"__arrays__": [["y", "float32", [1099511627776, 1024]]]}',
+        b'{"__arrays__": [], "error": 1}',
+        b'{"__arrays__": [], "error": {"kind": "SourceLine", "message": "x"}}',
+        b'{"__arrays__": [], "error": {"kind": "__name__"}}',
+    ],
+)
+def test_what_a_program_writes_in_place_of_an_answer_is_refused(monkeypatch, written):
+    """One that took its process over can write anything to the connection."""
+    ours, theirs = Pipe()
+    with Worker() as worker:
+        monkeypatch.setattr(worker, "_connection", ours)
+        theirs.send_bytes(written)
+        with pytest.raises(ProgramCrashed):
+            worker.infer({}, entry_point="forward")
+
+
+def test_an_answer_longer_than_it_says_is_not_taken(monkeypatch):
+    ours, theirs = Pipe()
+    with Worker() as worker:
+        monkeypatch.setattr(worker, "_connection", ours)
+        theirs.send_bytes(b'{"__arrays__": [["y", "uint8", [1]]]}')
+        theirs.send_bytes(b"12")
+        threading.Timer(0.2, worker._process.kill).start()
+        with pytest.raises(ProgramCrashed):
+            worker.infer({}, entry_point="forward")
