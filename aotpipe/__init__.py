@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from aotpipe.model.spec import Spec as Spec
     from aotpipe.runtime.bundle import Bundle as Bundle
     from aotpipe.runtime.bundle.load import load as load
+    from aotpipe.runtime.bundle.signatures import sign as sign
+    from aotpipe.runtime.bundle.signatures import trusted as trusted
+    from aotpipe.runtime.bundle.signatures import verify as verify
     from aotpipe.runtime.input_checks import Packer as Packer
     from aotpipe.tools.bisect import bisect as bisect
     from aotpipe.tools.check import check as check
@@ -59,6 +62,9 @@ _HOMES = {
     "export": "aotpipe.build.steps",
     "load": "aotpipe.runtime.bundle",
     "recompiles": "aotpipe.tools.recompiles",
+    "sign": "aotpipe.runtime.bundle",
+    "trusted": "aotpipe.runtime.bundle",
+    "verify": "aotpipe.runtime.bundle",
     "written": "aotpipe.tools.rewrite",
 }
 __all__ = sorted(["__version__", *_HOMES])

@@ -271,6 +271,10 @@ class IslandNotFound(BundleError, exit_code=57):
     """The bundle needs a Python function that is not allowed, or that this host lacks."""
 
 
+class SignatureInvalid(BundleError, exit_code=58):
+    """A bundle is not signed, not with that key, or was changed since; or the key cannot be used."""
+
+
 class InputError(AotpipeError, exit_code=60, stage="input"):
     """An input does not fit the signature; nothing was run."""
 

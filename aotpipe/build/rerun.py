@@ -1,15 +1,15 @@
 """A finished bundle's programs, to be judged or timed once more: `reopened`, and `measure` behind `bench`.
 
-Every byte is checked against the manifest before anything runs. Torch-free; torch is imported where eager is
-timed beside the programs.
+What is used is checked against the manifest before anything runs. Torch-free; torch is imported where eager
+is timed beside the programs.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
@@ -23,12 +23,11 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Compiled, CompileStats, Dialect
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import NoProgram
-from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file
-from aotpipe.runtime.bundle import verify
-from aotpipe.runtime.bundle.files import parted
+from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle.files import open_bundle, parted
 from aotpipe.runtime.bundle.load import fitting, why_not_runnable
-from aotpipe.runtime.bundle.manifest import GOLDENS, OF_COMPILED, WEIGHTS, Manifest, Program
+from aotpipe.runtime.bundle.manifest import OF_COMPILED, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import Caller, Loadable, loaded, median_and_p90, time_in_turns
@@ -79,7 +78,7 @@ def _chosen(name: str, found: Collection[Target]) -> list[Target]:
 
 
 @contextmanager
-def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
+def reopened(root: str | PathLike[str], targets: Sequence[str] = ()) -> Iterator[Reopened]:
     """Open a bundle for as long as the body runs.
 
     Those of the targets' matches count that the bundle has, as variants too; all of its targets where none is
@@ -88,7 +87,9 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
     Raises:
         BundleError: The bundle cannot be read, or has no such program.
     """
-    manifest = verify(root)
+    bundle = open_bundle(root)
+    manifest = bundle.manifest
+    files.require_as_named(bundle)
     own = {Target.parse(each.target): each for each in manifest.programs if each.file}
     found = {Target.parse(each.target): each for program in own.values() for each in program.variants} | own
     names = dict.fromkeys(each for name in targets for each in _chosen(name, found)) or own
@@ -96,12 +97,14 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
     with TemporaryDirectory(prefix="aotpipe-rerun-") as folder:
         # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
         weights = Path(folder) / WEIGHTS
-        shutil.copyfile(root / WEIGHTS, weights)
+        weights.write_bytes(files.content(bundle, WEIGHTS))
         yield Reopened(
             manifest=manifest,
             programs=chosen,
             payloads={
-                each.file: (root / each.file).read_bytes() for program in chosen for each in program.all
+                each.file: files.content(bundle, each.file).tobytes()
+                for program in chosen
+                for each in program.all
             },
             loadable=Loadable(
                 signatures=manifest.signatures,
@@ -110,7 +113,7 @@ def reopened(root: Path, targets: Sequence[str] = ()) -> Iterator[Reopened]:
                 asserts=manifest.asserts,
                 parts=manifest.parts,
             ),
-            goldens=goldens_file.loads((root / GOLDENS).read_bytes()),
+            goldens=files.goldens(bundle),
         )
 
 
@@ -134,7 +137,7 @@ class Row(Serializable):
 
 
 def measure(
-    bundle: Path,
+    bundle: str | PathLike[str],
     model: object = None,
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,

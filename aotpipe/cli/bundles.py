@@ -1,10 +1,11 @@
-"""`aotpipe inspect`, `selftest`, `validate`, `bench` and `islands`: what a finished bundle holds and does."""
+"""`aotpipe inspect`, `selftest`, `validate`, `bench`, `islands`, `sign`, `verify`: of a finished bundle."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ from aotpipe.errors import ParityError
 if TYPE_CHECKING:
     from aotpipe.runtime.bundle import Bundle, TargetResult
     from aotpipe.runtime.bundle.manifest import Manifest, Program
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD: Final = "target status dialect parity size dispatches kernels allocates".split()
 _PROGRAM: Final = (
@@ -257,3 +260,38 @@ def islands(*, bundle: Path, target: str | None, as_json: bool, **asked: Any) ->
     )
     head = ("entry point", "step", "name", "median", "share", "line", "reason")
     text.show(found, lambda: text.table(head, rows), as_json=as_json)
+
+
+def _key(which: str, help_text: str, *, required: bool) -> Callable[[F], F]:
+    path = click.Path(path_type=Path)
+    return click.option("--key", type=path, metavar=f"{which}_KEY", required=required, help=help_text)
+
+
+@click.command()
+@options.bundle_path
+@_key("PRIVATE", "PEM of a key on a NIST curve (P-256, P-384, P-521), without a password.", required=True)
+@options.signature
+@options.as_json
+def sign(*, bundle: Path, key: Path, signature: Path | None, as_json: bool) -> None:
+    """Check every file of BUNDLE, and sign it: whoever has the public key can tell that it is unchanged."""
+    from aotpipe.runtime import bundle as bundles
+
+    found = {"signature": str(bundles.sign(bundle, key, signature=signature))}
+    text.show(found, lambda: text.fields(found), as_json=as_json)
+
+
+@click.command()
+@options.bundle_path
+@_key("PUBLIC", "Whose signature it must have. [default: files alone are checked]", required=False)
+@options.signature
+@options.as_json
+def verify(*, bundle: Path, key: Path | None, signature: Path | None, as_json: bool) -> None:
+    """Check that BUNDLE holds the files that were packed and no others, and who signed it."""
+    from aotpipe.runtime import bundle as bundles
+
+    manifest = bundles.verify(bundle, key, signature=signature)
+    found = {"name": manifest.name, "digest": manifest.digest, "files": len(manifest.files)}
+    found["signed"] = "not asked for" if key is None else f"with the private key of {key}"
+    text.show(
+        found, lambda: text.fields({name: str(value) for name, value in found.items()}), as_json=as_json
+    )

@@ -27,7 +27,13 @@ targets = click.option(
     help="What to build for: a target, a shorthand or a glob; may be given several times. "
     "[default: iree-cpu-host]",
 )
-bundle = click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+bundle_path = click.argument("bundle", type=click.Path(path_type=Path), metavar="BUNDLE")
+signature = click.option(
+    "--signature",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The signature's file. [default: BUNDLE.sig]",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
 fat = click.option(
@@ -46,6 +52,29 @@ def out(help_text: str = "The folder to write.", *, is_file: bool = False) -> Ca
     """Where a command writes: a folder, or a file."""
     path = click.Path(path_type=Path, dir_okay=not is_file)
     return click.option("-o", "--out", type=path, metavar="FILE" if is_file else "OUT", help=help_text)
+
+
+def bundle(function: Callable[..., T]) -> Callable[..., T]:
+    """BUNDLE, and the key that it must be signed with; a command gets its path, or what `trusted` gave."""
+
+    @bundle_path
+    @click.option(
+        "--require-signature",
+        "key",
+        type=click.Path(path_type=Path),
+        metavar="PUBLIC_KEY",
+        help="Refuse BUNDLE unless it was signed with the private key of this one.",
+    )
+    @signature
+    @functools.wraps(function)
+    def command(*, bundle: Path, key: Path | None, signature: Path | None, **given: Any) -> T:
+        if key is None:
+            return function(bundle=bundle, **given)
+        from aotpipe.runtime.bundle import trusted
+
+        return function(bundle=trusted(bundle, key, signature=signature), **given)
+
+    return command
 
 
 class _Read(click.ParamType[Any]):

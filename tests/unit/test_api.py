@@ -30,6 +30,9 @@ NAMES = [
     "export",
     "load",
     "recompiles",
+    "sign",
+    "trusted",
+    "verify",
     "written",
 ]
 

@@ -1,17 +1,18 @@
 """Bundles: a model's programs, weights and recorded calls in one folder, checked byte by byte.
 
 `pack` writes one, `load` gives a runner, `selftest` runs the recorded calls, `verify` checks every file,
-`open_bundle` reads the manifest. A host that has only the runtime can do all of it: neither torch nor a
-compiler is imported.
+`sign` signs it, `trusted` checks the signature, `open_bundle` reads the manifest. A host that has only the
+runtime can do all of it: neither torch nor a compiler is imported.
 """
 
 from __future__ import annotations
 
-from aotpipe.runtime.bundle.files import Bundle, open_bundle, verify
+from aotpipe.runtime.bundle.files import Bundle, open_bundle
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program
 from aotpipe.runtime.bundle.pack import pack, require_replaceable
 from aotpipe.runtime.bundle.selftest import SelfTest, TargetResult, selftest, steps
+from aotpipe.runtime.bundle.signatures import sign, trusted, verify
 
 __all__ = [
     "Bundle",
@@ -24,6 +25,8 @@ __all__ = [
     "pack",
     "require_replaceable",
     "selftest",
+    "sign",
     "steps",
+    "trusted",
     "verify",
 ]

@@ -41,13 +41,20 @@ class Bundle:
         return fspath(self.path)
 
 
+@dataclass(frozen=True, slots=True)
+class Trusted(Bundle):
+    """A bundle whose signature was checked; it stands for the manifest that was read then."""
+
+
 def open_bundle(folder: str | PathLike[str]) -> Bundle:
-    """The bundle in a folder, its manifest read and nothing else.
+    """The bundle in a folder, its manifest read and nothing else; a `Trusted` one as it is.
 
     Raises:
         BundleNotFound: There is no bundle.
         UnsupportedSchema, BundleCorrupt: As `manifest.read`.
     """
+    if isinstance(folder, Trusted):
+        return folder
     root = Path(folder)
     if not os.path.lexists(root / manifests.FILE_NAME):
         what = "no such folder" if not root.is_dir() else f"it has no {manifests.FILE_NAME}"
@@ -208,21 +215,14 @@ def _added(bundle: Bundle) -> Iterator[str]:
         raise BundleCorrupt(f"{bundle.path} cannot be read", reason=str(error)) from error
 
 
-def verify(path: str | PathLike[str]) -> Manifest:
+def require_whole(bundle: Bundle) -> None:
     """Check that a bundle holds the files that were packed, and no others.
 
-    Returns:
-        The manifest.
-
     Raises:
-        BundleNotFound: There is no bundle.
-        UnsupportedSchema: It is of another schema.
         BundleCorrupt: A file differs, is missing, or was added; the reason lists all of them.
     """
-    bundle = open_bundle(path)
-    manifest = bundle.manifest
     problems = []
-    for name in manifest.files:
+    for name in bundle.manifest.files:
         try:
             content(bundle, name)
         except BundleCorrupt as error:
@@ -234,4 +234,3 @@ def verify(path: str | PathLike[str]) -> Manifest:
             reason="\n".join(problems),
             hint="copy or build the bundle again",
         )
-    return manifest

@@ -5,6 +5,7 @@ Raises:
     NoProgram: It has no program for that target.
     IncompatibleHost: The program cannot run on this host, and what it lacks.
     MissingWeight: A weight that the program needs is not there.
+    SignatureInvalid: It is not signed with the key that is asked for.
     IslandNotFound: A Python function that a chain needs is not allowed, or not there.
     ProgramCrashed: With `check`, the program died or hung in another process.
 """
@@ -20,8 +21,8 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.targets import Target
 from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, NoProgram, UnknownTarget
 from aotpipe.runtime import loading, toolchain
-from aotpipe.runtime.bundle import files, recorded
-from aotpipe.runtime.bundle.files import Bundle
+from aotpipe.runtime.bundle import files, recorded, signatures
+from aotpipe.runtime.bundle.files import Bundle, Trusted
 from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
 from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import load_parts
@@ -44,6 +45,8 @@ def load(
     driver: str = "auto",
     threads: int | None = None,
     islands: Allowed = (),
+    require_signature: str | PathLike[str] | None = None,
+    signature: str | PathLike[str] | None = None,
 ) -> Runner:
     """Load a program of a bundle.
 
@@ -61,11 +64,17 @@ def load(
         islands: The names of the Python functions that a model with islands may call, as `aotpipe inspect`
             lists them, or functions by these names. One that is only named must be marked, and is imported
             from an installed module: never from the bundle or the working folder.
+        require_signature: The file of a public key: a bundle that was not signed with its private key is
+            refused, and `verify` is True.
+        signature: The signature's file; `BUNDLE.sig` beside the bundle where None.
 
     Returns:
         A runner with the bundle's initial state, a context manager.
     """
+    if require_signature is not None:
+        path = signatures.trusted(path, require_signature, signature=signature)
     bundle = files.open_bundle(path)
+    verify = verify or isinstance(bundle, Trusted)
     manifest = bundle.manifest
     program = choose(manifest, target)
     if variants:

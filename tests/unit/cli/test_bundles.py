@@ -15,10 +15,11 @@ from aotpipe.build import rerun
 from aotpipe.cli import cli, guarded, host
 from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
-from aotpipe.errors import BundleCorrupt, IslandNotFound
+from aotpipe.errors import BundleCorrupt, IslandNotFound, SignatureInvalid
 from aotpipe.runtime import process
 from tests.unit.cli.commands import run
 from tests.unit.runtime.bundle import samples
+from tests.unit.runtime.bundle.samples import keys
 
 
 def test_targets():
@@ -98,6 +99,25 @@ def test_selftest(bundle: Path):
     outcomes = {row["target"]: row["outcome"] for row in found["targets"]}
     assert outcomes == {"iree-vmvx": "passed", "iree-cpu-x86_64": "skipped"}
     assert "iree-vmvx" in run("selftest", str(bundle), "-t", "iree-vmvx")
+
+
+def test_sign_and_verify(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("model_signing")
+    private, public = map(str, keys(tmp_path, "ours"))
+    _, other = map(str, keys(tmp_path, "others"))
+    path = str(bundle)
+    assert json.loads(run("sign", path, "--key", private, "--json")) == {"signature": f"{path}.sig"}
+    assert json.loads(run("verify", path, "--key", public, "--json"))["signed"].endswith(public)
+    assert "not asked for" in run("verify", path)
+    for command in (["inspect"], ["selftest"], ["bench", "--seconds", "0.01", "-q"]):
+        run(*command, path, "--require-signature", public)
+        assert guarded(cli, [*command, path, "--require-signature", other]) == SignatureInvalid.exit_code
+    assert (
+        guarded(cli, ["verify", path, "--key", public, "--signature", private]) == SignatureInvalid.exit_code
+    )
+    samples.flip(bundle / "weights.safetensors")
+    assert guarded(cli, ["verify", path, "--key", public]) == BundleCorrupt.exit_code
+    assert "is not of this bundle and key" in capsys.readouterr().err
 
 
 def test_a_selftest_that_fails_is_a_parity_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
