@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aotpipe.model.spec import Spec as Spec
     from aotpipe.runtime.bundle import Bundle as Bundle
     from aotpipe.runtime.bundle.load import load as load
+    from aotpipe.runtime.bundle.pack import archive as archive
     from aotpipe.runtime.bundle.signatures import sign as sign
     from aotpipe.runtime.bundle.signatures import trusted as trusted
     from aotpipe.runtime.bundle.signatures import verify as verify
@@ -53,6 +54,7 @@ _HOMES = {
     "Signature": "aotpipe.core.signature",
     "Spec": "aotpipe.model.spec",
     "Target": "aotpipe.core.targets",
+    "archive": "aotpipe.runtime.bundle",
     "bisect": "aotpipe.tools.bisect",
     "build": "aotpipe.build.build",
     "canonicalize": "aotpipe.build.steps",

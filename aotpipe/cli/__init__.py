@@ -53,6 +53,7 @@ _COMMANDS: Final = {
     "islands": ("bundles", "Show and time the chain of a bundle of which a part is Python."),
     "selftest": ("bundles", "Run a bundle's recorded calls on this host; needs no torch."),
     "serve": ("serve", "Answer requests over HTTP with the programs of bundles; needs no torch."),
+    "archive": ("bundles", "Write a bundle as one file."),
     "sign": ("bundles", "Sign a bundle with a private key."),
     "verify": ("bundles", "Check every file of a bundle, and its signature."),
     "targets": ("host", "List the targets, and which can run here."),

@@ -262,6 +262,23 @@ def islands(*, bundle: Path, target: str | None, as_json: bool, **asked: Any) ->
     text.show(found, lambda: text.table(head, rows), as_json=as_json)
 
 
+@click.command()
+@options.bundle
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@options.as_json
+def archive(*, bundle: Path, out: Path, as_json: bool) -> None:
+    """Write BUNDLE as one file, which every command takes as it is: a tar, not compressed.
+
+    Equal bundles give equal bytes, whoever makes the archive, where and when.
+    """
+    from aotpipe.runtime import bundle as bundles
+    from aotpipe.runtime.store import file_digest
+
+    path = bundles.archive(bundle, out)
+    found = {"path": str(path), "sha256": file_digest(path)}
+    text.show(found, lambda: text.fields(found), as_json=as_json)
+
+
 def _key(which: str, help_text: str, *, required: bool) -> Callable[[F], F]:
     path = click.Path(path_type=Path)
     return click.option("--key", type=path, metavar=f"{which}_KEY", required=required, help=help_text)

@@ -34,6 +34,10 @@ _CHUNK: Final = 64 << 20
 # Above 60 000 arrays; JSON takes ten times as much memory when it is read.
 _MAX_HEADER_BYTES: Final = 8 << 20
 
+Part = tuple[int, int | None]
+"""Where in a file something begins, and how many bytes it has, up to the end where None."""
+WHOLE: Final[Part] = (0, None)
+
 _CODES: Final[Mapping[str, str]] = {
     "bool": "BOOL",
     "uint8": "U8",
@@ -75,23 +79,26 @@ def write(arrays: Mapping[str, Array], path: Path) -> str:
     return digest.hexdigest()
 
 
-def read(path: Path) -> dict[str, Array]:
+def read(path: Path, part: Part = WHOLE) -> dict[str, Array]:
     """Map a file: the arrays are read-only, and their pages are loaded when they are used."""
     with path.open("rb") as file:
-        return mapped(file)
+        return mapped(file, part)
 
 
-def mapped(file: BufferedReader) -> dict[str, Array]:
+def mapped(file: BufferedReader, part: Part = WHOLE) -> dict[str, Array]:
     """As `read`, of a file that is open."""
     if not file.seek(0, 2):
         raise ValueError("not a safetensors file: it is empty")
-    return parse(np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8))
+    begin, size = part
+    content = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    return parse(content[begin:][:size])
 
 
-def read_bytes(file: BufferedReader) -> NDArray[np.uint8]:
+def read_bytes(file: BufferedReader, part: Part = WHOLE) -> NDArray[np.uint8]:
     """A file's bytes at an aligned address, read-only: what is hashed is then what is parsed and used."""
-    size = file.seek(0, 2)
-    file.seek(0)
+    begin, wanted = part
+    size = file.seek(0, 2) - begin if wanted is None else wanted
+    file.seek(begin)
     room = np.empty(size + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     # A file that has shrunk meanwhile gives less.

@@ -103,11 +103,12 @@ class Worker:
         *,
         signatures: Mapping[str, Signature],
         weights: Path,
+        part: tensor_file.Part = tensor_file.WHOLE,
         initial_state: Mapping[str, Array],
         asserts: Mapping[str, tuple[str, ...]],
         threads: int | None = None,
     ) -> Self:
-        """Load a program as the runtime's `load` does; `weights` is a file of `runtime.tensor_file`."""
+        """Load a program as the runtime's `load` does; `weights` is, or has as a `part`, a tensor file."""
         if not self._is_given:
             self._timeout_s = _BYTECODE_TIMEOUT_S if target.device == "vmvx" else _CALL_TIMEOUT_S
         timeout_s = max(_LOAD_TIMEOUT_S, self._timeout_s)
@@ -118,6 +119,7 @@ class Worker:
                 "target": str(target),
                 "signatures": {name: signature.to_json() for name, signature in signatures.items()},
                 "weights": str(weights.absolute()),
+                "part": part,
                 "asserts": dict(asserts),
                 "threads": threads,
                 "cpu_s": calls if calls is None else int(timeout_s * (calls + 1) * (os.cpu_count() or 1)),
@@ -285,7 +287,7 @@ def main() -> None:
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
     target = Target.parse(message["target"])
-    weights = tensor_file.read(Path(message["weights"]))
+    weights = tensor_file.read(Path(message["weights"]), message["part"])
     load = runtime(target.backend).load
     if message["cpu_s"] is not None:
         sandbox.enter(target, cpu_s=message["cpu_s"])

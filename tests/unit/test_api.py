@@ -21,6 +21,7 @@ NAMES = [
     "Spec",
     "Target",
     "__version__",
+    "archive",
     "bisect",
     "build",
     "canonicalize",

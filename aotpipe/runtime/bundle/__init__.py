@@ -1,8 +1,8 @@
-"""Bundles: a model's programs, weights and recorded calls in one folder, checked byte by byte.
+"""Bundles: a model's programs, weights and recorded calls in one folder or archive, checked byte by byte.
 
-`pack` writes one, `load` gives a runner, `selftest` runs the recorded calls, `verify` checks every file,
-`sign` signs it, `trusted` checks the signature, `open_bundle` reads the manifest. A host that has only the
-runtime can do all of it: neither torch nor a compiler is imported.
+`pack` writes one, `archive` makes a file of it, `load` gives a runner, `selftest` runs the recorded calls,
+`verify` checks every file, `sign` signs it, `trusted` checks the signature, `open_bundle` reads the manifest.
+A host that has only the runtime can do all of it: neither torch nor a compiler is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from aotpipe.runtime.bundle.files import Bundle, open_bundle
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program
-from aotpipe.runtime.bundle.pack import pack, require_replaceable
+from aotpipe.runtime.bundle.pack import archive, pack, require_replaceable
 from aotpipe.runtime.bundle.selftest import SelfTest, TargetResult, selftest, steps
 from aotpipe.runtime.bundle.signatures import sign, trusted, verify
 
@@ -20,6 +20,7 @@ __all__ = [
     "Program",
     "SelfTest",
     "TargetResult",
+    "archive",
     "load",
     "open_bundle",
     "pack",

@@ -1,4 +1,4 @@
-"""A bundle on disk, and its files, which are checked before they are trusted.
+"""A bundle on disk, a folder or an archive, and its files, which are checked before they are trusted.
 
 Only files that the manifest names are opened, only below the bundle's folder, and what is hashed is what is
 given back: a file that is changed meanwhile changes nothing.
@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from aotpipe.core.dtypes import Array, name_of
 from aotpipe.errors import BundleCorrupt, BundleNotFound
 from aotpipe.runtime import tensor_file
-from aotpipe.runtime.bundle import limits
+from aotpipe.runtime.bundle import limits, tar
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.bundle.manifest import Manifest
 from aotpipe.runtime.goldens import Golden, loads
@@ -32,10 +32,15 @@ from aotpipe.runtime.goldens import Golden, loads
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle on disk; `os.fspath` gives its folder."""
+    """A bundle on disk; `os.fspath` gives its folder or archive.
+
+    Attributes:
+        begins: In an archive, where each file begins.
+    """
 
     path: Path
     manifest: Manifest
+    begins: Mapping[str, int] | None = field(default=None, kw_only=True)
 
     def __fspath__(self) -> str:
         return fspath(self.path)
@@ -47,7 +52,7 @@ class Trusted(Bundle):
 
 
 def open_bundle(folder: str | PathLike[str]) -> Bundle:
-    """The bundle in a folder, its manifest read and nothing else; a `Trusted` one as it is.
+    """The bundle in a folder or an archive, its manifest read and nothing else; a `Trusted` one as it is.
 
     Raises:
         BundleNotFound: There is no bundle.
@@ -56,12 +61,16 @@ def open_bundle(folder: str | PathLike[str]) -> Bundle:
     if isinstance(folder, Trusted):
         return folder
     root = Path(folder)
+    if root.is_file():
+        with _opened(root.resolve()) as file:
+            manifest, begins = tar.read(file)
+            return Bundle(root, manifest, begins=begins)
     if not os.path.lexists(root / manifests.FILE_NAME):
         what = "no such folder" if not root.is_dir() else f"it has no {manifests.FILE_NAME}"
         raise BundleNotFound(
-            f"{root} is no bundle", reason=what, hint="pass the folder that `aotpipe build` wrote"
+            f"{root} is no bundle", reason=what, hint="pass what `aotpipe build` or `aotpipe archive` wrote"
         )
-    with _opened(root, manifests.FILE_NAME) as file:
+    with _opened(locate(root, manifests.FILE_NAME)) as file:
         data = file.read(limits.SIZE_BYTES + 1)
     return Bundle(root, manifests.read(data))
 
@@ -75,11 +84,12 @@ def content(bundle: Bundle, name: str, *, verify: bool = True) -> NDArray[np.uin
     want = bundle.manifest.files.get(name)
     if want is None:
         raise BundleCorrupt(f"the bundle has no {name}")
-    with _opened(bundle.path, name) as file:
+    path, part = place(bundle, name)
+    with _opened(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes != want.size_bytes:
+        if bundle.begins is None and size_bytes != want.size_bytes:
             raise BundleCorrupt(f"{name} has {size_bytes} bytes, not the {want.size_bytes} that were packed")
-        data = tensor_file.read_bytes(file)
+        data = tensor_file.read_bytes(file, part)
     if verify and hashlib.sha256(data.data).hexdigest() != want.sha256:
         raise BundleCorrupt(
             f"{name} is not the file that was packed",
@@ -100,8 +110,9 @@ def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
     try:
         if verify:
             return tensor_file.parse(content(bundle, name))
-        with _opened(bundle.path, name) as file:
-            return tensor_file.mapped(file)
+        path, part = place(bundle, name)
+        with _opened(path) as file:
+            return tensor_file.mapped(file, part)
     except ValueError as error:
         raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
 
@@ -150,12 +161,24 @@ def locate(root: Path, name: str) -> Path:
     return real
 
 
+def place(bundle: Bundle, name: str) -> tuple[Path, tensor_file.Part]:
+    """The file on disk in which a file that the manifest names lies, and where in it.
+
+    Raises:
+        BundleCorrupt: As `locate`.
+    """
+    if bundle.begins is None:
+        return locate(bundle.path, name), tensor_file.WHOLE
+    return bundle.path.resolve(), (bundle.begins[name], bundle.manifest.files[name].size_bytes)
+
+
 @contextmanager
-def _opened(root: Path, name: str) -> Iterator[BufferedReader]:
-    """A file below a bundle's folder, open for reading; `BundleCorrupt` as `locate`, and where that fails."""
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    """A file that was located, open for reading; `BundleCorrupt` where it cannot be read."""
+    name = path.name
     try:
         # Were it a pipe by now, a plain open would wait for a writer.
-        descriptor = os.open(locate(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         with open(descriptor, "rb") as file:  # noqa: PTH123  # a Path opens by a name
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise BundleCorrupt(f"{name} is no regular file")
@@ -183,7 +206,7 @@ def require_as_named(bundle: Bundle) -> None:
     Raises:
         BundleCorrupt: Something was added, or is no regular file of the bundle.
     """
-    for name in bundle.manifest.files:
+    for name in bundle.manifest.files if bundle.begins is None else ():
         if os.path.lexists(bundle.path / name):  # those of other targets need not be there
             locate(bundle.path, name)
     if added := next(_added(bundle), None):
@@ -196,6 +219,8 @@ def require_as_named(bundle: Bundle) -> None:
 
 def _added(bundle: Bundle) -> Iterator[str]:
     named = {manifests.FILE_NAME, *bundle.manifest.files}
+    if bundle.begins is not None:
+        return  # an archive with more is refused when it is opened
     folders = {str(parent) for name in named for parent in PurePosixPath(name).parents}
 
     def below(folder: str) -> Iterator[str]:

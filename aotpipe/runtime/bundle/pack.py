@@ -8,6 +8,8 @@
 Equal contents give equal bytes, wherever they are built: no times, no paths. The folder is made beside its
 destination and takes its place in one step; a bundle that lay there is replaced in the same step.
 
+`archive` makes one file of it.
+
 Raises `DiskFull`, `ReadOnly`, and `BundleError` where something else lies at the destination. Torch-free.
 """
 
@@ -16,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +34,7 @@ from aotpipe.core.stages import Finding, Parity, Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, BundleError, ParityError, SourceLine
 from aotpipe.runtime import tensor_file
-from aotpipe.runtime.bundle import atomic_replace, files
+from aotpipe.runtime.bundle import atomic_replace, files, tar
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import (
@@ -115,6 +119,48 @@ def pack(
     return Bundle(destination, manifest)
 
 
+def archive(path: str | PathLike[str], out: str | PathLike[str]) -> Path:
+    """Write a bundle as one file, which is taken wherever its folder is; equal bundles give equal bytes.
+
+    Args:
+        path: The bundle.
+        out: The file; an archive of a bundle there is replaced.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        BundleError: There is no bundle, its files are not those that were packed, or something else lies at
+            `out`.
+        DiskFull, ReadOnly, StoreError: It cannot be written.
+    """
+    bundle, destination = files.open_bundle(path), Path(out)
+    files.require_as_named(bundle)
+    if destination.exists():
+        try:
+            _replaceable(destination, is_file=True)
+        except BundleError as error:
+            raise BundleError(
+                f"{destination} is there, and no archive that could be replaced",
+                reason=error.message,
+                hint="name another file, or remove it yourself",
+            ) from error
+    first = manifests.write(bundle.manifest)
+    work = destination.with_name(f".{destination.name}.{os.getpid()}-{uuid.uuid4().hex}.partial")
+    laid = tar.layout(bundle.manifest, len(first))
+    with typed_os_errors("the archive", destination.parent):
+        try:
+            with work.open("xb") as file:
+                for name, (_, frame) in zip_longest(laid.begins, laid.frames):
+                    file.write(frame)
+                    if name is not None:
+                        file.write(first if name == manifests.FILE_NAME else files.content(bundle, name))
+            work.replace(destination)
+        finally:
+            work.unlink(missing_ok=True)
+    return destination
+
+
 def require_replaceable(out: str | PathLike[str]) -> None:
     """Find out before any work whether a bundle may be written to a folder.
 
@@ -125,7 +171,7 @@ def require_replaceable(out: str | PathLike[str]) -> None:
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return
     try:
-        manifest = files.open_bundle(root).manifest
+        manifest = _replaceable(root, is_file=False).manifest
     except BundleError as error:
         raise BundleError(
             f"{root} is not empty and no bundle that this aotpipe can replace",
@@ -138,6 +184,12 @@ def require_replaceable(out: str | PathLike[str]) -> None:
             f"the bundle at {root} would be replaced, and {others[0]} in it is not part of it",
             hint="move that file elsewhere, or name another folder",
         )
+
+
+def _replaceable(path: Path, *, is_file: bool) -> Bundle:
+    if path.is_file() != is_file:
+        raise BundleError(f"{path} is {'a folder' if is_file else 'a file'}")
+    return files.open_bundle(path)
 
 
 def _take(source: Path, destination: Path) -> None:

@@ -40,14 +40,10 @@ def judged(
     """
     cases: list[ParityCase] = []
     compared = 0
+    weights, part = files.place(bundle, WEIGHTS)
     with Worker(sandbox_calls=len(calls)) as process:
         runner = load_parts(
-            partial(
-                process.load,
-                Target.parse(program.target),
-                payload,
-                weights=files.locate(bundle.path, WEIGHTS),
-            ),
+            partial(process.load, Target.parse(program.target), payload, weights=weights, part=part),
             bundle.manifest.parts,
             signatures=bundle.manifest.signatures,
             initial_state=state,

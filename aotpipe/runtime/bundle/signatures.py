@@ -134,7 +134,7 @@ def trusted(
             reason=(str(error) or type(error).__name__)[:_MOST_SAID],
             hint="do not load it; get the bundle and its signature anew from whoever signed it",
         ) from error
-    return Trusted(bundle.path, bundle.manifest)
+    return Trusted(bundle.path, bundle.manifest, begins=bundle.begins)
 
 
 def verify(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -99,6 +100,15 @@ def test_selftest(bundle: Path):
     outcomes = {row["target"]: row["outcome"] for row in found["targets"]}
     assert outcomes == {"iree-vmvx": "passed", "iree-cpu-x86_64": "skipped"}
     assert "iree-vmvx" in run("selftest", str(bundle), "-t", "iree-vmvx")
+
+
+def test_archive(bundle: Path, tmp_path: Path):
+    path = str(tmp_path / "b.tar")
+    found = json.loads(run("archive", str(bundle), "-o", path, "--json"))
+    assert found == {"path": path, "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
+    assert json.loads(run("inspect", path, "--verify", "--json"))["path"] == path
+    assert json.loads(run("selftest", path, "--json"))["passed"]
+    assert json.loads(run("bench", path, "--seconds", "0.01", "--json", "-q"))[0]["samples"]
 
 
 def test_sign_and_verify(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
