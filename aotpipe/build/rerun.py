@@ -97,7 +97,7 @@ def reopened(root: str | PathLike[str], targets: Sequence[str] = ()) -> Iterator
     with TemporaryDirectory(prefix="aotpipe-rerun-") as folder:
         # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
         weights = Path(folder) / WEIGHTS
-        weights.write_bytes(files.content(bundle, WEIGHTS))
+        weights.write_bytes(files.content(bundle, WEIGHTS).data)
         yield Reopened(
             manifest=manifest,
             programs=chosen,

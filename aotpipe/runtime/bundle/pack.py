@@ -154,7 +154,7 @@ def archive(path: str | PathLike[str], out: str | PathLike[str]) -> Path:
                 for name, (_, frame) in zip_longest(laid.begins, laid.frames):
                     file.write(frame)
                     if name is not None:
-                        file.write(first if name == manifests.FILE_NAME else files.content(bundle, name))
+                        file.write(first if name == manifests.FILE_NAME else files.content(bundle, name).data)
             work.replace(destination)
         finally:
             work.unlink(missing_ok=True)
