@@ -30,30 +30,14 @@ _FILE_BYTES: Final = 64 << 20
 _CLONE_THREAD: Final = 0x10000
 # Where a runtime looks for libraries, for what the CPU is, and for the clock.
 _READABLE: Final = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/etc",
-    "/proc/self",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/sys",
-    "/dev",
+    *("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/sys"),
+    *("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/dev/zero", "/dev/random", "/dev/urandom"),
 )
 _FORBIDDEN: Final = (
-    *("socket", "socketpair", "execve", "execveat", "ptrace", "process_vm_readv", "process_vm_writev"),
-    *("pidfd_open", "pidfd_send_signal", "rt_sigqueueinfo", "unshare", "setns", "mount", "umount2", "chroot"),
-    *(
-        "pivot_root",
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "keyctl",
-        "add_key",
-        "request_key",
-        "memfd_secret",
-    ),
-    *("init_module", "finit_module", "kexec_load", "reboot", "swapon", "io_uring_setup", "open_by_handle_at"),
+    "socket socketpair execve execveat fork vfork tkill rt_sigqueueinfo pidfd_open pidfd_send_signal ptrace "
+    "process_vm_readv process_vm_writev shmat msgget mq_open unshare setns mount umount2 chroot pivot_root "
+    "open_by_handle_at bpf perf_event_open userfaultfd io_uring_setup memfd_secret keyctl add_key "
+    "request_key init_module finit_module kexec_load reboot swapon"
 )
 
 
@@ -101,15 +85,14 @@ def _restrict_calls() -> None:
     from seccompy import Action, ArgCmp, CmpOp, Filter, FilterFlag
 
     calls = Filter(default=Action.ALLOW, flags=FilterFlag.TSYNC)
-    for name in (*_FORBIDDEN, "fork", "vfork"):
+    for name in _FORBIDDEN.split():
         with suppress(ValueError):  # another architecture has no such call
             calls.errno(name, errno.EPERM)
     # Threads may be started, processes not. The flags of clone3 cannot be seen: libc takes clone instead.
     calls.errno("clone", errno.EPERM, args=[ArgCmp(0, CmpOp.MASKED_EQ, 0, mask=_CLONE_THREAD)])
     calls.errno("clone3", errno.ENOSYS)
-    for name in ("kill", "tgkill", "prlimit64"):
-        other = [ArgCmp(0, CmpOp.NE, os.getpid())]
-        calls.errno(
-            name, errno.EPERM, args=[*other, ArgCmp(0, CmpOp.NE, 0)] if name == "prlimit64" else other
-        )
+    others = [ArgCmp(0, CmpOp.NE, os.getpid())]
+    for name in ("kill", "tgkill"):
+        calls.errno(name, errno.EPERM, args=others)
+    calls.errno("prlimit64", errno.EPERM, args=[*others, ArgCmp(0, CmpOp.NE, 0)])
     calls.load()

@@ -63,7 +63,7 @@ def open_bundle(folder: str | PathLike[str]) -> Bundle:
     root = Path(folder)
     if root.is_file():
         with _opened(root.resolve()) as file:
-            manifest, begins = tar.read(file)
+            manifest, begins = tar.read(file, root)
             return Bundle(root, manifest, begins=begins)
     if not os.path.lexists(root / manifests.FILE_NAME):
         what = "no such folder" if not root.is_dir() else f"it has no {manifests.FILE_NAME}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Parity, ParityCase
@@ -21,6 +22,9 @@ from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.worker import Worker
 
+# Who loads a program waits for it: bytecode has no more than that either.
+_CALL_TIMEOUT_S: Final = 300.0
+
 
 def judged(
     bundle: Bundle,
@@ -30,8 +34,11 @@ def judged(
     payload: bytes,
     state: Mapping[str, Array],
     islands: Allowed = (),
+    timeout_s: float | None = None,
 ) -> Parity:
-    """Compare the calls whose sizes a program was built for; `payload` and `state` are what was read of it.
+    """Compare the calls whose sizes a program was built for.
+
+    `payload` and `state` are what was read of it, `islands` and `timeout_s` those of `load` and `Worker`.
 
     Raises:
         ProgramCrashed: It died, hung or failed.
@@ -41,7 +48,7 @@ def judged(
     cases: list[ParityCase] = []
     compared = 0
     weights, part = files.place(bundle, WEIGHTS)
-    with Worker(sandbox_calls=len(calls)) as process:
+    with Worker(timeout_s=timeout_s, sandbox_calls=len(calls)) as process:
         runner = load_parts(
             partial(process.load, Target.parse(program.target), payload, weights=weights, part=part),
             bundle.manifest.parts,
@@ -81,7 +88,9 @@ def require_answers(
     calls = files.goldens(bundle)
     said = f"the program for {program.target} does not answer as it did when it was built"
     try:
-        parity = judged(bundle, program, calls, payload=payload, state=state, islands=islands)
+        parity = judged(
+            bundle, program, calls, payload=payload, state=state, islands=islands, timeout_s=_CALL_TIMEOUT_S
+        )
     except (BundleError, ProgramCrashed):
         raise
     except AotpipeError as error:

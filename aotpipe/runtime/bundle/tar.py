@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BufferedReader
+from pathlib import Path
 from typing import Final
 
 from aotpipe.errors import BundleCorrupt, BundleNotFound
@@ -60,8 +61,10 @@ def layout(manifest: Manifest, size_bytes: int) -> Layout:
     return Layout(begins, tuple(frames))
 
 
-def read(file: BufferedReader) -> tuple[Manifest, Mapping[str, int]]:
+def read(file: BufferedReader, path: Path) -> tuple[Manifest, Mapping[str, int]]:
     """The manifest in an archive, and where each file begins; their bytes are not looked at.
+
+    `path` is what errors call the file.
 
     Raises:
         BundleNotFound: It is no archive of a bundle.
@@ -71,7 +74,7 @@ def read(file: BufferedReader) -> tuple[Manifest, Mapping[str, int]]:
     digits = head[_SIZE]
     if not head.startswith(manifests.FILE_NAME.encode() + b"\0") or not digits.isdigit():
         raise BundleNotFound(
-            f"{file.name} is no bundle",
+            f"{path} is no bundle",
             reason="it is a file, and does not begin as an archive of a bundle does",
             hint="pass what `aotpipe build` or `aotpipe archive` wrote",
         )
@@ -86,7 +89,7 @@ def read(file: BufferedReader) -> tuple[Manifest, Mapping[str, int]]:
         wrong = wrong or file.read(len(frame)) != frame
     if wrong:
         raise BundleCorrupt(
-            f"{file.name} is not the archive that belongs to its manifest",
+            f"{path} is not the archive that belongs to its manifest",
             reason="something was added, moved or cut off",
             hint="copy it again, or make it with `aotpipe archive`",
         )
