@@ -23,8 +23,8 @@ from aotpipe.runtime.bundle.manifest import Manifest
 from aotpipe.runtime.installed import is_installed
 from aotpipe.runtime.store import typed_os_errors
 
-# Twice what the names and digests of the largest manifest take.
-_MAX_BYTES: Final = 16 << 20
+# More than the names and digests of a manifest take; JSON takes some hundred MB to read then, not GBs.
+_MAX_BYTES: Final = 4 << 20
 _MOST_SAID: Final = 500
 
 
