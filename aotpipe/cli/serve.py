@@ -82,6 +82,12 @@ from aotpipe.errors import ServeError
     type=click.Path(path_type=Path, exists=True),
     help="A file of the token that requests must bear.",
 )
+@click.option(
+    "--require-signature",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PUBLIC_KEY",
+    help="Serve only bundles that were signed with its private key.",
+)
 @click.option("--model-control", is_flag=True, help="Let requests load and unload models.")
 @click.option("--access-log", is_flag=True, help="Write a line of JSON to stderr for each request.")
 @options.islands
@@ -100,6 +106,7 @@ def serve(
     call_timeout_s: float,
     token_file: Path | None,
     islands: tuple[str, ...],
+    require_signature: Path | None,
     **listen: object,
 ) -> None:
     """Answer the Open Inference Protocol v2 over HTTP with the programs of bundles; needs no torch.
@@ -117,6 +124,7 @@ def serve(
             workers=workers,
             threads=threads,
             islands=islands,
+            require_signature=require_signature,
             limits=_imported("scheduler").Limits(
                 max_batch_size=max_batch_size,
                 preferred_batch_size=preferred_batch_size,

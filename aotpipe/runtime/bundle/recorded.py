@@ -20,6 +20,7 @@ from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Program
 from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import load_parts
+from aotpipe.runtime.loading import Runner
 from aotpipe.runtime.worker import Worker
 
 # Who loads a program waits for it: bytecode has no more than that either.
@@ -45,8 +46,6 @@ def judged(
         BundleCorrupt: A call is none that the program has.
         AotpipeError: What the program or an island raised.
     """
-    cases: list[ParityCase] = []
-    compared = 0
     weights, part = files.place(bundle, WEIGHTS)
     with Worker(timeout_s=timeout_s, sandbox_calls=len(calls)) as process:
         runner = load_parts(
@@ -57,23 +56,34 @@ def judged(
             asserts=bundle.manifest.asserts,
             allowed=islands,
         )
-        for sequence in sequences(calls):
-            for golden in sequence:
-                if golden.reset:
-                    runner.reset()
-                try:
-                    got = runner.infer(golden.inputs, entry_point=golden.entry_point)
-                except OutsideBuckets:
-                    break  # the program's state is not the reference's from here on
-                try:
-                    cases += [golden.judge(name, got[name]) for name in golden.outputs]
-                except (LookupError, TypeError, ValueError, AttributeError) as error:
-                    raise BundleCorrupt(
-                        f"a call in {GOLDENS} is none of the bundle's",
-                        reason=f"{type(error).__name__}: {error}",
-                    ) from error
-                compared += 1
-    return Parity(cases=tuple(cases), calls=compared, rule="")
+        return compared(runner, calls)
+
+
+def compared(runner: Worker | Runner, calls: Sequence[Golden]) -> Parity:
+    """Run the calls whose sizes a loaded program was built for, and compare the answers.
+
+    Raises:
+        BundleCorrupt: A call is none that the program has.
+        AotpipeError: What the program raised.
+    """
+    cases: list[ParityCase] = []
+    count = 0
+    for sequence in sequences(calls):
+        for golden in sequence:
+            if golden.reset:
+                runner.reset()
+            try:
+                got = runner.infer(golden.inputs, entry_point=golden.entry_point)
+            except OutsideBuckets:
+                break  # the program's state is not the reference's from here on
+            try:
+                cases += [golden.judge(name, got[name]) for name in golden.outputs]
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise BundleCorrupt(
+                    f"a call in {GOLDENS} is none of the bundle's", reason=f"{type(error).__name__}: {error}"
+                ) from error
+            count += 1
+    return Parity(cases=tuple(cases), calls=count, rule="")
 
 
 def require_answers(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe.errors import AotpipeError, NotInJson, NotReady, RequestInvalid, ServeError, UnknownModel
-from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle import files, signatures
 from aotpipe.runtime.bundle.load import choose, fitting
 from aotpipe.runtime.serve import protocol
 from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
@@ -39,6 +39,7 @@ class Options:
         workers: Processes of each model.
         threads: Of each process; None leaves it to the runtime.
         islands: The Python functions that a model with islands may call.
+        require_signature: The file of the public key with which each bundle must be signed, in `BUNDLE.sig`.
         limits: What may wait, and what is batched.
     """
 
@@ -46,6 +47,7 @@ class Options:
     workers: int = 1
     threads: int | None = None
     islands: tuple[str, ...] = ()
+    require_signature: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -55,7 +57,8 @@ class Model:
     def __init__(self, name: str, path: Path, options: Options, metrics: Metrics) -> None:
         self.name = name
         self.version, folder = _version(path)
-        bundle = files.open_bundle(folder)
+        key = options.require_signature
+        bundle = signatures.trusted(folder, key) if key else files.open_bundle(folder)
         manifest = bundle.manifest
         program = fitting(choose(manifest, options.target))
         self.target, self.digest, self.folder = program.target, manifest.digest, folder
@@ -79,6 +82,7 @@ class Model:
             "target": program.target,
             "threads": options.threads,
             "islands": list(options.islands),
+            "require_signature": key and str(key),
         }
         self.pool = Pool(
             config={"load": load, "digest": manifest.digest, "max_batch_size": options.limits.max_batch_size},

@@ -22,7 +22,7 @@ from aotpipe.errors import AotpipeError, BundleCorrupt, InputShape, ParityError,
 from aotpipe.runtime import process
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import load
-from aotpipe.runtime.bundle.selftest import judged
+from aotpipe.runtime.bundle.recorded import compared
 from aotpipe.runtime.goldens import Golden, compare
 from aotpipe.runtime.loading import Runner
 from aotpipe.runtime.serve.channel import Arena, aligned, open_arenas, packed, receive, resident_bytes
@@ -106,7 +106,7 @@ def _prove(runner: Runner, goldens: tuple[Golden, ...], most_rows: int) -> None:
     Raises:
         ParityError: An answer is not the recorded one, or it changes with the other rows of its batch.
     """
-    parity = judged(runner, goldens)
+    parity = compared(runner, goldens)
     if not parity.passed:
         worst = parity.worst
         raise ParityError(
@@ -121,7 +121,7 @@ def _prove(runner: Runner, goldens: tuple[Golden, ...], most_rows: int) -> None:
 
 
 def _prove_rows(runner: Runner, goldens: list[Golden], entry: str) -> None:
-    compared = False
+    is_proved = False
     for golden in goldens:
         rows = len(next(iter(golden.inputs.values())))
         # Other rows before the recorded ones, and the recorded ones without their first.
@@ -132,8 +132,8 @@ def _prove_rows(runner: Runner, goldens: list[Golden], entry: str) -> None:
             with suppress(InputShape):  # the program takes no batch of this size
                 inputs = {name: np.ascontiguousarray(array[kept]) for name, array in golden.inputs.items()}
                 _require_rows(golden, runner.infer(inputs, entry_point=entry), len(before), after)
-                compared = True
-    if not compared:
+                is_proved = True
+    if not is_proved:
         raise ParityError(
             f"no recorded call of {entry!r} shows that the rows of a batch do not depend on each other",
             hint="serve it without --max-batch-size",

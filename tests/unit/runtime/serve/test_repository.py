@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.errors import BundleNotFound, ServeError
+import aotpipe
+from aotpipe.errors import BundleNotFound, ServeError, SignatureInvalid
 from aotpipe.runtime.serve.repository import named
+from tests.unit.runtime.bundle.samples import keys
 from tests.unit.runtime.serve.conftest import Server
 
 Start = Callable[..., Server]
@@ -92,6 +94,25 @@ def test_a_bundle_that_was_replaced_takes_no_worker_s_place(bundles: Path, tmp_p
     finally:
         server.process.kill()
         server.process.wait()
+
+
+def test_what_is_not_signed_is_not_served(bundles: Path, tmp_path: Path) -> None:
+    pytest.importorskip("model_signing")
+    private, public = keys(tmp_path, "ours")
+    shutil.copytree(bundles / "mlp", tmp_path / "m")
+    asked = (f"m={tmp_path / 'm'}", "--require-signature", str(public))
+    assert Server(*asked, log=tmp_path / "unsigned").process.wait(30) == SignatureInvalid.exit_code
+    aotpipe.sign(tmp_path / "m", private)
+    server = Server(*asked, log=tmp_path / "log")
+    assert server.infer("m", "input", *ONE)[0] == 200
+    server.stop()
+
+
+def test_a_bundle_in_one_file_is_served(bundles: Path, tmp_path: Path) -> None:
+    aotpipe.archive(bundles / "mlp", tmp_path / "mlp.tar")
+    server = Server(f"m={tmp_path / 'mlp.tar'}", log=tmp_path / "log")
+    assert server.infer("m", "input", *ONE)[0] == 200
+    server.stop()
 
 
 def test_names(bundles: Path) -> None:
