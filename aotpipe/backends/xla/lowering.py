@@ -29,6 +29,7 @@ from torch.fx import Node
 
 from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.mesh import Placement, annotate, resolve
+from aotpipe.backends.xla.transpose_folding import fold_transposes
 from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim, nearest_sizes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
@@ -271,6 +272,7 @@ def _modules(
         traced = trace(entry, bound, sizes, least)
         for platform in PLATFORMS:
             module = module_of(traced, platform)
+            fold_transposes(module)
             if placement is not None:
                 spread = {"spread": annotate(module, *_names(entry, least), placement)}
             modules[platform] = _serialized(module)
