@@ -28,6 +28,7 @@ from aotpipe.passes import (
     alias_copies,
     constants,
     decompositions,
+    equal_bags,
     hops,
     integer_division,
     repeated_calls,
@@ -56,7 +57,8 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
         ):
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
-            program = constants.lift(alias_copies.separate(wrapper_ops.inline(entry.program)))
+            program = equal_bags.sum_rows(wrapper_ops.inline(entry.program))
+            program = constants.lift(alias_copies.separate(program))
             program = integer_division.guard(program)
             try:
                 decomposed = _decomposed(program, table)

@@ -198,21 +198,28 @@ def embedding_bag(
     rows = rows.float() if rows.dtype in HALF else rows
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
-    places = torch.arange(indices.shape[0], device=indices.device, dtype=starts.dtype)
-    bag = (places.unsqueeze(1) >= starts.unsqueeze(0)).sum(1) - 1
-    numbers = torch.arange(starts.shape[0], device=indices.device, dtype=bag.dtype)
-    member = bag.unsqueeze(0) == numbers.unsqueeze(1)
-    if padding_idx >= 0:
-        member = member & (indices != padding_idx).unsqueeze(0)
-    counts = member.sum(1)
+    count, bags = indices.shape[0], starts.shape[0]
+    # As eager numbers the bags: how many start at an element or before. One may start after the last.
+    begun = torch.zeros(count + 1, dtype=torch.int64, device=indices.device)
+    begun = begun.scatter_add(0, starts.to(torch.int64).clamp(0, count), begun.new_ones(bags))
+    bag = begun.cumsum(0)[:count] - 1
+    is_kept = indices != padding_idx if padding_idx >= 0 else torch.ones_like(indices, dtype=torch.bool)
+
+    def added(values: Tensor) -> Tensor:
+        """The sums over each bag; a product with its members would be NaN where another's row is infinite."""
+        if empty(starts, indices):
+            return values.new_zeros(bags, *values.shape[1:])
+        return values.new_zeros(bags, *values.shape[1:]).index_add(0, bag.clamp(0, bags - 1), values)
+
+    counts = added(is_kept.to(torch.int64))
     sizes = counts.to(offsets.dtype)
     if mode == _MAX:
-        found, place = _largest(member, rows)
+        numbers = torch.arange(bags, device=indices.device, dtype=bag.dtype)
+        found, place = _largest((bag.unsqueeze(0) == numbers.unsqueeze(1)) & is_kept.unsqueeze(0), rows)
         found, place = (torch.where(counts.unsqueeze(1) > 0, each, 0) for each in (found, place))
         largest = torch.where(counts.unsqueeze(1) > 0, indices[place], 0).to(offsets.dtype)
     else:
-        # A product with `member` would be NaN where another bag has an infinite row.
-        found = torch.where(member.unsqueeze(2), rows.unsqueeze(0), 0.0).sum(1)
+        found = added(torch.where(is_kept.unsqueeze(1), rows, 0.0) if padding_idx >= 0 else rows)
         found = found / counts.clamp(min=1).unsqueeze(1) if mode == _MEAN else found
         # What only a mean needs eager leaves out of a sum.
         largest = sizes = sizes if mode == _MEAN else torch.zeros_like(sizes)
