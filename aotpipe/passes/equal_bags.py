@@ -1,7 +1,7 @@
 """Writes bags of equal sizes as sums over a dim of the rows that they hold.
 
-`nn.EmbeddingBag` of a matrix of indices names the start of each row, `arange(0, batch * size, size)`, to an op
-that takes bags of any sizes: it would count for each index which bag it is in, and add its row to that bag.
+`nn.EmbeddingBag` of a matrix of indices names the start of each row, `arange(0, batch * size, size)`, to an
+op that takes bags of any sizes, which would count for each index in which bag it is and add its row to that.
 """
 
 from __future__ import annotations
