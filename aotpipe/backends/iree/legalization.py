@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
-from aotpipe.backends.iree.tuning import convolution
+from aotpipe.backends.iree.tuning import convolution, depthwise
 from aotpipe.passes import decompositions, ops
 from aotpipe.passes.decompositions import Decomposition, blas
 from aotpipe.passes.emit import Emitter, rewrite
@@ -65,7 +65,7 @@ def refusal(node: Node) -> str:
         return _WINDOWS
     if node.target in REASONS:
         return REASONS[node.target]
-    return "" if _is_known(node.target) else NO_LOWERING
+    return "" if node.target is depthwise.OP or _is_known(node.target) else NO_LOWERING
 
 
 def size_refusal(function: object) -> str:

@@ -7,7 +7,8 @@ columns, twice. Where the sizes vary, too: a line takes 13 to 40 times as long, 
 
 Its code for several groups makes no vectors: 32 groups of 8 channels of 28x28 take 16 times as long as eager
 by it, depthwise convolutions 3 to 5 times. Here groups are convolutions of their own, beside each other, or a
-batch of matmuls where there are many; a depthwise one is a sum of shifted images.
+batch of matmuls where there are many; a depthwise one is a sum of shifted images, where `depthwise` has no
+form for it.
 
 Where sizes vary, a cut of them ends where the input does, so that what is left has the size of eager's own
 result: with an end that is computed, a cut is as long as the shorter of two numbers, as far as torch knows.
@@ -24,7 +25,7 @@ import torch
 from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
-from aotpipe.backends.iree.tuning import channels_last
+from aotpipe.backends.iree.tuning import channels_last, depthwise
 from aotpipe.passes.decompositions.entries import HALF, static
 
 # Half-precision sums are wider than their operands: those of images stay the compiler's.
@@ -202,7 +203,8 @@ def _matmul(given: Convolution, window: Window, counts: Sequence[int]) -> Any:
 def _grouped(given: Convolution, window: Window, counts: Sequence[int]) -> Any:
     """A convolution of more than one group, without a bias; NotImplemented where it is the compiler's."""
     if given.groups == given.x.shape[1]:
-        return _depthwise(given, window, counts)
+        found = depthwise.convolution(given)
+        return _depthwise(given, window, counts) if found is NotImplemented else found
     if given.groups <= _MOST_APART and prod(window.kernel) > 1:
         return _apart(given, window)
     return _batched(given, window, counts)
