@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.passes.decompositions.entries import empty, static
 
-_LIBRARY: Final[Any] = torch.library.Library("aotpipe", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY: Final[Any] = torch.library.Library("aotpipe", "FRAGMENT")
 _LIBRARY.define("depthwise_channels_last(Tensor x, Tensor weight, int[] stride) -> Tensor")
 # A vector of AVX-512: of 40 channels of 56x56 the loops take three times as long as of 48.
 _VECTOR: Final = 16
