@@ -348,6 +348,13 @@ def sizes_of(summary: Iterable[EffectSummary], operands: Iterable[torch.Tensor])
     return [size for symbol, size in sizes.items() if symbol not in known and symbol in traced]
 
 
+def note_sizes(summary: EffectSummary, join: Callable[[], object]) -> None:
+    """Note the symbols that a region's results are joined with: the room of a list, a size as a number."""
+    watch = _Watch(EffectSummary(sizes=summary.sizes), (), ())
+    with unrecorded(), watch, collected(), rebinding.inner():
+        join()
+
+
 def unaliased(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Tensors that share no memory with the operands or each other, in the same layout on every path."""
     return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -98,6 +99,8 @@ def _branch(
         before=start,
         after=tuple(paths),
     )
+    for each in summaries:
+        dry_run.note_sizes(each, partial(fixpoint.operands_of, abstracts, each.after))
     shared = views.shared_memory(
         _union(each.outer for each in summaries), _union(each.written for each in summaries)
     )
@@ -346,6 +349,7 @@ def _loop(
     )
     if summary.size_conditions:
         add_size_asserts(summary.size_conditions, dry_run.run_test(test, variables, start), holds=True)
+    dry_run.note_sizes(summary, partial(fixpoint.operands_of, abstracts, summary.after))
     shared = views.shared_memory(summary.outer, summary.written)
     written = shared.written
     carried = fixpoint.operands_of(abstracts, start)

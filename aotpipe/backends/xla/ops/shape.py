@@ -170,7 +170,10 @@ OPS: Final[dict[Any, Any]] = {
     aten.view_as_complex.default: (view_bits, _padded_pairs),
     # A diagonal of a matrix that is larger than it need be begins with that of the smaller.
     aten.diagonal.default: (lambda _, x, *where: jnp.diagonal(x, *where), of_plain),
-    aten.diagonal_scatter.default: diagonal_scatter,
+    aten.diagonal_scatter.default: (
+        diagonal_scatter,
+        lambda call: Padded(call.as_it_is(*map(call.arena.plain, call.args[:2])), call.first.axes),
+    ),
     aten.tril.default: (_triangle(lax.le), of_plain),
     aten.triu.default: (_triangle(lax.ge), of_plain),
     aten.unfold.default: (unfold, of_plain),
