@@ -125,7 +125,7 @@ def called_in_mode(
         if any(type(leaf) is dynamic_list.DynamicList for leaf in leaves):
             raise ExportFailed(
                 "what forward returns is a list whose length a tensor decides",
-                hint="return torch.stack of it",
+                hint="return torch.stack of its tensors, or torch.tensor of its numbers",
                 code="list-grows",
                 where=source.of_definition(forward),
             )

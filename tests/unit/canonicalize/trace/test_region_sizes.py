@@ -16,9 +16,9 @@ def counted_down(x):
     while i > 0:
         total = total + x[i]
         if x[i] > 1:
-            i = i - 1
+            i -= 1
         else:
-            i = i - 2
+            i -= 2
     return total
 
 

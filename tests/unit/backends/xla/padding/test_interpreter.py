@@ -1,11 +1,13 @@
 """Graphs on padded values: numbers made of sizes, regions, and what has no rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.export import Dim
 
-from aotpipe.backends.xla import lowering
+from aotpipe.backends.xla import interpreter, lowering
 from aotpipe.errors import AssertionViolated, CannotPad
 from tests.programs import on_xla, through
 from tests.unit.backends.xla.padding.cases import CASES
@@ -41,11 +43,23 @@ def test_state_is_what_it_would_be_without_padding():
     on_xla.check_padded(State().eval(), *calls, buckets={"n": (4, 8)}, dynamic_shapes=DIMS)
 
 
-def test_an_op_without_a_rule_is_refused():
-    class Scattered(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.diagonal_scatter(torch.zeros(x.shape[0], x.shape[0]), x)
+class Scattered(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        square = torch.zeros(x.shape[0], x.shape[0])
+        wide = torch.zeros(x.shape[0], 6)
+        above = torch.diagonal_scatter(square, x[1:].abs(), 1) + torch.diagonal_scatter(square, x[1:], -1)
+        return torch.diagonal_scatter(square, x) @ above, torch.diagonal_scatter(wide, wide.diagonal() + 2)
 
+
+def test_diagonals_are_written_where_the_true_matrix_has_them():
+    calls = [(torch.randn(n),) for n in (5, 3, 8, 2)]
+    on_xla.check_padded(Scattered(), *calls, buckets={"n": (4, 8)}, dynamic_shapes=DIMS)
+
+
+def test_an_op_without_a_rule_is_refused(monkeypatch):
+    op = torch.ops.aten.diagonal_scatter.default
+    without = {**interpreter.table(), op: replace(interpreter.table()[op], pad=None)}
+    monkeypatch.setattr(interpreter, "table", lambda: without)
     program = through.legal(Scattered(), (torch.randn(5),), dialect="stablehlo", dynamic_shapes=DIMS)
     with pytest.raises(CannotPad, match=r"along n: aten\.diagonal_scatter"):
         lowering.lower(program, {"n": (8,)})
