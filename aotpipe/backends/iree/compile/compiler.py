@@ -22,6 +22,7 @@ from aotpipe.backends.iree.compile import flags
 from aotpipe.backends.iree.compile.attempts import Attempt, Workplace, diagnose
 from aotpipe.backends.iree.fixes.flags import Fallback
 from aotpipe.backends.iree.fixes.rewrites import rewritten
+from aotpipe.backends.iree.fixes.torch_dialect import host_reads
 from aotpipe.core import fixes
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
@@ -80,6 +81,20 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
             attempts.append(place.attempt(how, chosen, left_s))
             if attempts[-1].payload is not None:
                 return _compiled(lowered, target, key, attempts, beside)
+        is_loaded = host_reads.FIX in fixes.active(_TORCH_DIALECT, targets)
+        if is_loaded and host_reads.CYCLIC in attempts[0].outcome.stderr:
+            left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
+            with fixes.without(host_reads.FIX):
+                return compile(
+                    lowered,
+                    target,
+                    extra_flags=extra_flags,
+                    fallback=fallback,
+                    beside=beside,
+                    timeout_s=left_s,
+                    memory_limit_bytes=limit,
+                    log_dir=log_dir,
+                )
         log = _write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
         raise _error(place, name, attempts, timeout_s, log)
 

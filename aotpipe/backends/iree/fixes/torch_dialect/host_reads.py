@@ -11,6 +11,9 @@ from typing import Any, Final
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, replace_uses
 from aotpipe.core.fixes import Fix
 
+CYCLIC: Final = "failed to schedule execution partitions without cyclic dependencies"
+"""What the compiler says of some modules with such loads, which it takes without them."""
+
 
 def _load(extract: Any) -> bool:
     """Load what the importer writes for a number that the host reads, from a tensor of one element."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from iree.compiler import ir
 
+from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.fixes.torch_dialect import host_reads
+from aotpipe.backends.iree.lower import importer
 from aotpipe.core.fixes import active
 from aotpipe.core.targets import Target
 from tests.canaries import canary, compile_once
+from tests.programs import through
 from tests.programs.mlir_text import ops_at
 from tests.unit.runtime.iree.samples import lowered
 
@@ -89,3 +93,32 @@ def test_only_the_loops_carry_is_copied() -> None:
 @canary(host_reads.FIX)
 def test_iree_copies_nothing_else_without() -> None:
     assert copies() == 1
+
+
+class KeyCache(torch.nn.Module):
+    """Two caches are written at a place that a tensor may set back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = [torch.zeros(4, 2), torch.zeros(4, 2)]
+        self.pos = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        keys, values = self.cache
+        keys[self.pos] = x
+        values[self.pos] = x * 2
+        self.pos += 1
+        found = (keys[: self.pos] @ x).softmax(0) @ values[: self.pos]
+        if self.pos == 4 or found.sum() < 0:
+            self.pos = 0
+        return found
+
+
+def test_a_module_that_the_compiler_cannot_schedule_is_compiled_without() -> None:
+    calls = [(torch.tensor(row),) for row in ([1.0, 2.0], [-1.0, 2.0], [3.0, 3.0], [-3.0, -1.0])]
+    program = through.legal(KeyCache(), calls[0])
+    payload = compiler.compile(importer.lower(program), Target.parse("iree-cpu-host")).payload
+    model = KeyCache()
+    with through.load_payload(program, payload, "local-sync") as runner:
+        for call in calls:
+            through.compare(runner, program, model, call)
