@@ -179,13 +179,18 @@ def syntax_of(code: CodeType) -> Definition | None:
 
 
 def is_tried(code: CodeType, line: int) -> bool:
-    """Whether a line of a function stands in a `try`, or a `with suppress(...)`."""
+    """Whether a line of a function stands in a `try`, or a `with` that may suppress what is raised."""
     found = syntax_of(code)
     return found is not None and any(
         node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         for node in ast.walk(found)
-        if isinstance(node, ast.Try) or (isinstance(node, ast.With) and any(map(is_suppressing, node.items)))
+        if isinstance(node, ast.Try) or (isinstance(node, ast.With) and any(map(_may_suppress, node.items)))
     )
+
+
+def _may_suppress(item: ast.withitem) -> bool:
+    made = item.context_expr
+    return is_suppressing(item) or (isinstance(made, ast.Call) and isinstance(made.func, ast.Name))
 
 
 def is_suppressing(item: ast.withitem) -> bool:

@@ -21,7 +21,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.operators import dynamic_list_methods, logic, numpy_calls, size_keys, unbacked_items
+from aotpipe.canonicalize.operators import (
+    dynamic_list_methods,
+    iteration_calls,
+    logic,
+    numpy_calls,
+    size_keys,
+    unbacked_items,
+)
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
@@ -123,8 +130,8 @@ def _max(*values: Any, **kwargs: Any) -> Any:
 
 
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(values) == 1 and dynamic_list.is_dynamic_list(values[0]) and not kwargs:
-        return dynamic_list_methods.extreme(values[0], largest=function is builtins.max)
+    if len(values) == 1 and dynamic_list.is_dynamic_list(values[0]):
+        return dynamic_list_methods.extreme(values[0], largest=function is builtins.max, **kwargs)
     among = values[0] if len(values) == 1 else values
     items = list(among.unbind(0) if isinstance(among, torch.Tensor) else among)
     key = kwargs.get("key")
@@ -189,8 +196,6 @@ def _isinstance(value: Any, kinds: Any) -> Any:
         if value.is_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
-    if type(value) is dynamic_list_methods.ChosenCallable:
-        return value.asked(lambda each: isinstance(each, kinds))
     return issubclass(_type(value), kinds) if host_scalars.is_host_scalar(value) else isinstance(value, kinds)
 
 
@@ -430,6 +435,8 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     torch.as_tensor: _tensor_or(torch.as_tensor),
     torch.from_numpy: _tensor_or(_from_numpy),
     torch.while_loop: _while_loop,
+    **iteration_calls.CALLS,
+    operator.getitem: lambda items, index: dynamic_list_methods.opened(items)[index],
     torch.Size: lambda sizes=(): torch.Size(
         [host_scalars.as_symbol(each) if host_scalars.is_host_scalar(each) else each for each in sizes]
     ),

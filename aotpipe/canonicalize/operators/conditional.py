@@ -21,6 +21,7 @@ from aotpipe.canonicalize.trace import decisions, dry_run, regions, return_value
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import dynamic_list, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.dynamic_list import DynamicList
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.trace import refusal
@@ -153,7 +154,7 @@ def _known(value: Any) -> Any:
 
 def _may_lack(value: Any, depth: int = _DEPTH) -> bool:
     """Whether a value, or something in it, may be None or missing."""
-    if isinstance(value, OptionalValue | Partial | DynamicList):
+    if isinstance(value, OptionalValue | Partial | DynamicList) or type(value) is ChosenObject:
         return True
     if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type):
         return False

@@ -20,6 +20,7 @@ from aotpipe.canonicalize.operators import conditional, size_keys
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible, Leaf
+from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.dynamic_list import (
     DynamicList,
     abstract_list,
@@ -89,7 +90,7 @@ class _Opened:
             return given
         # Functions of the elements, in which a branch finds what it may change.
         changes = [_applied(change, each) for each in _values(self._items)]
-        return _called(changes, _place(self._items, index), (), {})
+        return call_chosen(changes, _place(self._items, index), (), {})
 
     def _read(self, index: Any) -> Any:
         ends = (index.start, index.stop, index.step) if isinstance(index, slice) else ()
@@ -216,11 +217,13 @@ def changed_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -
 
 
 def _values(items: Any) -> list[Any]:
-    return [*items.values()] if isinstance(items, dict) else [*items]
+    return [*items.values()] if isinstance(items, (dict, *_OF_NAMES)) else [*items]
 
 
 def _place(items: Any, index: Any) -> torch.Tensor:
-    """Where in a list or a dict the element stands that a traced number chooses."""
+    """Where in a list or a dict the element stands that a traced number or text chooses."""
+    if isinstance(items, (dict, *_OF_NAMES)) and type(index) is ChosenObject:
+        return _of_key(list(items), index)
     number = host_scalars.item(torch_functions.as_tensor(index))
     if number.dtype.is_floating_point and not isinstance(items, dict):
         raise TypeError(f"{type(items).__name__} indices must be integers or slices")
@@ -230,26 +233,30 @@ def _place(items: Any, index: Any) -> torch.Tensor:
 
 
 _OF_MODULES: Final = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
+_OF_NAMES: Final = (torch.nn.ModuleDict, torch.nn.ParameterDict)
 
 
 def is_indexed(value: Any) -> bool:
     """Whether a value is one whose elements may be chosen by an index that only a run knows."""
-    return type(value) in (list, tuple, dict, *_OF_MODULES) and len(value) > 0
+    return type(value) in (list, tuple, dict, *_OF_MODULES, *_OF_NAMES) and len(value) > 0
 
 
 def get_element(value: Any, index: Any) -> Any:
     """`value[index]`, `index` a traced number."""
     position, items = _place(value, index), _values(value)
     decisions.expression("index")
-    if all(callable(each) and not isinstance(each, torch.Tensor) for each in items):
-        return ChosenCallable(items, position)
-    return _element(items, position)
+    return _element_or_object(items, position)
 
 
-def _of_key(keys: Sequence[Any], number: torch.Tensor) -> torch.Tensor:
+def _of_key(keys: Sequence[Any], number: Any) -> torch.Tensor:
+    if type(number) is ChosenObject:
+        places = {key: place for place, key in enumerate(keys)}
+        position: torch.Tensor = number.number_in(lambda each: places.get(each, -1))
+        runtime_asserts.require(position >= 0, KeyError(), holds=True)
+        return position.clamp_min(0)
     if not all(isinstance(key, int) for key in keys):
         raise refusal("a dict whose keys are no numbers is asked for one that a tensor decides", _STACK)
-    found = torch.tensor(keys) == number
+    found: torch.Tensor = torch.tensor(keys) == number
     runtime_asserts.require(found.any(), KeyError(), holds=True)
     return found.to(torch.int64).argmax()
 
@@ -268,9 +275,8 @@ def _of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]
     try:
         abstract = abstract_list([items, [*items, more]], slots(items) + 1)
     except Incompatible as error:
-        hint = error.hint if "number for each text" in error.hint else _STACK
         said = f"a list is indexed by what a tensor decides, and {error}"
-        raise refusal(said, hint, error.code) from None
+        raise refusal(said, _STACK, error.code) from None
     if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _STACK)
     (found,), (other,) = abstract.fitted(items), abstract.fitted([more])
@@ -296,11 +302,10 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     keys: Any = list(items) if isinstance(items, dict) else range(len(items))
     held = _values(items)
     found, new = _of_one_form(held, value)
-    number = _whole_number(index)
     if isinstance(items, dict):
-        position = _of_key(keys, number)
+        position = _of_key(keys, index if type(index) is ChosenObject else _whole_number(index))
     else:
-        position = _in_range(number, found.count if is_dynamic else len(items))
+        position = _in_range(_whole_number(index), found.count if is_dynamic else len(items))
     at = torch.arange(found.kind.capacity) == position
     buffers = [
         torch.where(beside(at, buffer), row[:1], buffer)
@@ -316,46 +321,27 @@ def set_element(items: Any, index: Any, value: Any) -> None:
         effects.note_chosen(items[key], [*held, value])
 
 
-class ChosenCallable:
-    """The one of several modules or functions that a tensor chooses.
-
-    It is called, read and set by branches.
-    """
-
-    def __init__(self, items: Sequence[Any], position: torch.Tensor) -> None:
-        vars(self).update(_items=items, _position=position)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the chosen one."""
-        return _called(self._items, self._position, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)  # of a protocol of Python's
-        return self.asked(lambda each: getattr(each, name))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        sets = [_applied(lambda each: setattr(each, name, value), each) for each in self._items]
-        _called(sets, self._position, (), {})
-
-    def __eq__(self, other: object) -> Any:
-        return self.asked(lambda each: each == other)
-
-    __hash__ = None  # type: ignore[assignment]  # only a run knows it
-
-    def asked(self, ask: Callable[[Any], Any]) -> Any:
-        """What a function gives of the chosen one."""
-        found = [ask(each) for each in self._items]
-        if all(callable(each) and not isinstance(each, torch.Tensor) for each in found):
-            return ChosenCallable(found, self._position)
-        if isinstance(found[0], bool) and found.count(found[0]) == len(found):
-            return found[0]
-        element = _element(found, self._position)
-        effects.note_chosen(element, found)
-        return element
+def element_chosen(found: list[Any], position: torch.Tensor) -> Any:
+    """The value at a position of those that a function gives of each of several objects."""
+    if isinstance(found[0], bool) and found.count(found[0]) == len(found):
+        return found[0]
+    element = _element_or_object(found, position)
+    effects.note_chosen(element, found)
+    return element
 
 
-def _called(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:
+def _element_or_object(items: list[Any], position: torch.Tensor) -> Any:
+    is_called = all(callable(each) and not isinstance(each, torch.Tensor) for each in items)
+    return (
+        ChosenObject(items, position)
+        if is_called or all(map(is_object, items))
+        else _element(items, position)
+    )
+
+
+def call_chosen(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:
+    """Call that one of several functions that stands at a position."""
+
     def pick(low: int, high: int) -> Any:
         if high - low == 1:
             return trace.operators().call(items[low], *args, **kwargs)
@@ -553,10 +539,16 @@ def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
     return torch.logical_or(there.logical_not(), buffer != 0).all()
 
 
-def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
-    """`max(items)` where the `largest` is asked for, else `min(items)`."""
-    found, buffer, there = _numbers(items, "`min` or `max`")
-    runtime_asserts.require(found.count > 0, ValueError("arg is an empty sequence"), holds=True)
+def extreme(items: list[Any], *, largest: bool, key: Any = None, **default: Any) -> Any:
+    """`max(items, key=key, **default)` where the `largest` is asked for, else `min(...)`."""
+    if default:
+        filled = length(items) > 0
+        return conditional.choose(
+            filled, lambda: extreme(items, largest=largest, key=key), lambda: default["default"]
+        )
+    keys = items if key is None else trace.operators().mapped(key, items)
+    by, buffer, there = _numbers(keys, "`min` or `max`")
+    runtime_asserts.require(by.count > 0, ValueError("arg is an empty sequence"), holds=True)
     # NaN compares as neither better nor worse, and Python takes another element only where that is better: it
     # never takes a NaN after the first element, and keeps one that is the first.
     there = there.logical_and(buffer == buffer)
@@ -567,9 +559,13 @@ def extreme(items: Iterable[Any], *, largest: bool) -> torch.Tensor:
         worst = torch.iinfo(buffer.dtype).min if largest else torch.iinfo(buffer.dtype).max
     among = torch.where(there, buffer, torch.full((), worst, dtype=buffer.dtype))
     best = among.amax(0) if largest else among.amin(0)
-    first = buffer[0]
-    element: torch.Tensor = found.element(lambda _: torch.where(first == first, best, first))
-    return element
+    best = torch.where(buffer[0] == buffer[0], best, buffer[0])
+    if key is None:
+        element: torch.Tensor = by.element(lambda _: best)
+        return element
+    first = torch.where(there.logical_and(buffer == best), torch.arange(len(there)), len(there)).amin(0)
+    position = torch.where(buffer[0] == buffer[0], first, 0)
+    return at_position(whole(items), position)
 
 
 def method(function: Any) -> Callable[..., Any] | None:

@@ -6,11 +6,13 @@ While no graph is traced (`staging`) every operator is Python's own.
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 import itertools
 import operator
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -33,10 +35,12 @@ from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange
 from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, optional_values, trace
+from aotpipe.canonicalize.values import chosen_object, dynamic_list, host_scalars, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import is_on, refusal
+from aotpipe.model import source
 
 T = TypeVar("T")
 Function = Callable[..., Any]
@@ -255,6 +259,31 @@ def dropped() -> AbstractContextManager[Any]:
     return caught(lambda: (BaseException,), may_split=False)
 
 
+def entered(manager: Any) -> AbstractContextManager[Any]:
+    """What `with` enters: one that may suppress what its body raises is for all exceptions."""
+    return _suppressing(manager) if is_on() and _may_suppress(manager) else manager
+
+
+@contextmanager
+def _suppressing(manager: AbstractContextManager[Any]) -> Iterator[Any]:
+    with manager as value, dropped():
+        yield value
+
+
+def _may_suppress(manager: Any) -> bool:
+    generator = getattr(manager, "gen", None)
+    if isinstance(generator, GeneratorType):
+        return any(each.opname == "CHECK_EXC_MATCH" for each in dis.get_instructions(generator.gi_code))
+    code = getattr(getattr(type(manager), "__exit__", None), "__code__", None)
+    if code is None or not source.is_model_code(code.co_filename):
+        return False
+    steps = itertools.pairwise(dis.get_instructions(code))
+    return any(
+        step.opname == "RETURN_VALUE" and (before.opname != "LOAD_CONST" or before.argval)
+        for before, step in steps
+    )
+
+
 def suppressed(manager: object) -> tuple[type[BaseException], ...]:
     """What `with manager` suppresses, where it is `contextlib.suppress`."""
     kinds: tuple[type[BaseException], ...] = getattr(manager, "_exceptions", ())
@@ -306,6 +335,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         args = tuple(
             each.listed() if isinstance(each, logic.Elements) and each.is_tested else each for each in args
         )
+    if any(type(each) is ChosenObject for each in (*args, *kwargs.values())) and not _takes_chosen(function):
+        return _called_by_choice(function, args, kwargs)
     if (staged := builtin_calls.of(function)) is not None:
         if any(map(torch_functions.is_traced, args)):
             decisions.expression("call")
@@ -313,6 +344,37 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if trace.current().watches_calls:
         return conditional.call(function, args, kwargs)
     return function(*args, **kwargs)
+
+
+def _takes_chosen(function: Any) -> bool:
+    """Whether a function is the model's, or keeps what it is given."""
+    if isinstance(function, type):
+        return function.__module__ != "builtins" or issubclass(function, BaseException)
+    if type(getattr(function, "__self__", None)) in (list, deque):
+        return True
+    held = type(function).forward if isinstance(function, torch.nn.Module) else function
+    code = getattr(held, "__code__", None)
+    return code is not None and source.is_model_code(code.co_filename)
+
+
+def _called_by_choice(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a library's function with one of several objects: a call for each."""
+    given = [*args, *kwargs.values()]
+    at = next(number for number, each in enumerate(given) if type(each) is ChosenObject)
+
+    def of(item: Any) -> Any:
+        values = [*given[:at], item, *given[at + 1 :]]
+        named = dict(zip(kwargs, values[len(args) :], strict=True))
+        return call(function, *values[: len(args)], **named)
+
+    if function in _PURE:
+        return given[at].asked(of)
+    items, position = chosen_object.parts(given[at])
+    calls = [functools.partial(of, item) for item in items]
+    return dynamic_list_methods.call_chosen(calls, position, (), {})
+
+
+_PURE: Final = (len, str, repr, isinstance, getattr, hasattr, type)
 
 
 # What may loop over a generator with `for`.
@@ -406,7 +468,7 @@ def _is_compared(left: Any, right: Any) -> bool:
 
     Modules that a tensor chooses are, and host scalars beside numbers that Python has once, such as True.
     """
-    if any(type(each) is dynamic_list_methods.ChosenCallable for each in (left, right)):
+    if any(type(each) is ChosenObject for each in (left, right)):
         return True
     number, constant = (left, right) if host_scalars.is_host_scalar(left) else (right, left)
     if not host_scalars.is_host_scalar(number) or host_scalars.python_type(number) is not type(constant):

@@ -99,11 +99,16 @@ class Matches(_Counting):
 
 
 class Suppressions(_Counting):
-    """Rewrites `with suppress(...)` as a `try`, whose handler can be seen."""
+    """Rewrites `with suppress(...)` as a `try`, whose handler can be seen; other managers are looked at."""
 
     def visit_With(self, node: ast.With) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
         *outer, item = node.items
+        for each in node.items:
+            if not source.is_suppressing(each):
+                each.context_expr = ast.copy_location(
+                    calling("entered", each.context_expr), each.context_expr
+                )
         if item.optional_vars is not None or not source.is_suppressing(item):
             return node
         self._count += 1

@@ -34,6 +34,7 @@ from aotpipe.canonicalize.trace import (
 )
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
@@ -53,6 +54,8 @@ _OPERATORS: Final = Operators(
     either=conditional.either,
     call_with_optional=conditional.called,
     call_with_list=dynamic_list_methods.called,
+    call_chosen=dynamic_list_methods.call_chosen,
+    element_chosen=dynamic_list_methods.element_chosen,
     require_defined=number_errors.require_defined,
     require_index=number_errors.require_index,
     require=_require,
@@ -61,6 +64,25 @@ _OPERATORS: Final = Operators(
     items_of=unbacked_items.of,
     on_call=conditional.on_call,
 )
+
+# What only rewritten code knows: what is said of it, a hint, and the code of the finding.
+_UNRETURNED: Final = {
+    dynamic_list.DynamicList: (
+        "a list whose length a tensor decides",
+        "return torch.stack of its tensors, or torch.tensor of its numbers",
+        "list-grows",
+    ),
+    OptionalValue: (
+        "None on one path and a tensor on another, where a tensor decides",
+        "return a tensor on every path, and whether it counts beside it",
+        "paths-differ",
+    ),
+    ChosenObject: (
+        "one of several texts or objects, where a tensor decides which",
+        "return a number for each: `NUMBERS[name]` of a dict such as `{'sum': 0, 'mean': 1}`",
+        "paths-differ",
+    ),
+}
 
 
 @contextmanager
@@ -122,20 +144,10 @@ def called_in_mode(
         with torch_functions.Traced(), counted, effects.results_checked(), known:
             result = forward(*args, **kwargs)
         leaves = dynamic_list.leaves(result)
-        if any(type(leaf) is dynamic_list.DynamicList for leaf in leaves):
-            raise ExportFailed(
-                "what forward returns is a list whose length a tensor decides",
-                hint="return torch.stack of its tensors, or torch.tensor of its numbers",
-                code="list-grows",
-                where=source.of_definition(forward),
-            )
-        if any(isinstance(leaf, OptionalValue) for leaf in leaves):
-            raise ExportFailed(
-                "what forward returns is None on one path and a tensor on another, where a tensor decides",
-                hint="return a tensor on every path, and whether it counts beside it",
-                code="paths-differ",
-                where=source.of_definition(forward),
-            )
+        for kind, (said, hint, code) in _UNRETURNED.items():
+            if any(type(leaf) is kind for leaf in leaves):
+                where = source.of_definition(forward)
+                raise ExportFailed(f"what forward returns is {said}", hint=hint, code=code, where=where)
         return result
 
     # That of the class has `self` too.

@@ -26,8 +26,9 @@ from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
 from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, sizes_collected
-from aotpipe.canonicalize.values import host_scalars, trace
+from aotpipe.canonicalize.values import chosen_object, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 Values = tuple[Any, ...]
@@ -113,6 +114,7 @@ def only_computes(compute: Callable[[], object]) -> bool:
             sizes_collected() as conditions,
             collected() as asserts,
             rebinding.inner(),
+            host_scalars.fresh_items(),
             effects.unchanged([("the expression", compute)]),
             ops,
         ):
@@ -157,6 +159,8 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
         if isinstance(leaf, OptionalValue):
             yield leaf.present
             yield from _tensors_in(leaf.payload)
+        elif type(leaf) is ChosenObject:
+            yield chosen_object.parts(leaf)[1]
         elif isinstance(leaf, torch.Tensor):
             yield leaf
 

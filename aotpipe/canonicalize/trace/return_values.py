@@ -1,7 +1,8 @@
 """What a rewritten function gives to code that is not rewritten.
 
-A value that may be None, and a list that grows, are known to rewritten code only: `x is None` and `len(x)` of
-Python's own would say something else, without a word. The code that gets one has to be rewritten too.
+A value that may be None, one of several objects, and a list that grows, are known to rewritten code only:
+`x is None` and `len(x)` of Python's own would say something else, without a word. The code that gets one has
+to be rewritten too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from aotpipe.canonicalize.alias.effects import CALL
 from aotpipe.canonicalize.values import dynamic_list, trace
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import GENERATED, OPERATORS_MODULE, refusal
 from aotpipe.errors import ExportFailed
@@ -75,7 +77,7 @@ def check_tried() -> None:
 
 def refused(
     frame: FrameType,
-    said: str = "code that cannot be rewritten gets what may be None, or a list that grows",
+    said: str = "code that cannot be rewritten gets what may be None or another object, or a list that grows",
     hint: str = "return a tensor on every path, and whether it counts beside it",
 ) -> Unwritten:
     """What is raised where the code of a frame has to be rewritten."""
@@ -84,7 +86,7 @@ def refused(
 
 def _is_known_here_only(value: Any) -> bool:
     leaves = dynamic_list.leaves(value)
-    return any(isinstance(leaf, OptionalValue) or type(leaf) is dynamic_list.DynamicList for leaf in leaves)
+    return any(type(leaf) in (OptionalValue, ChosenObject, dynamic_list.DynamicList) for leaf in leaves)
 
 
 def is_unwritten(code: CodeType) -> bool:

@@ -32,6 +32,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type  # no public way to t
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.trace import region_sites, return_values, torch_functions
 from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.trace import message, refusal
 from aotpipe.errors import AotpipeError
 from aotpipe.model import source
@@ -124,6 +125,7 @@ def raised(make: Callable[[], Any]) -> Any:
         error = make()
         if isinstance(error, type) and issubclass(error, BaseException):
             error = error()
+        error.args = tuple("..." if type(each) is ChosenObject else each for each in error.args)
     trace.part(_Asserts).raised[id(error)] = error
     return error
 

@@ -27,6 +27,7 @@ from torch.utils._mode_utils import no_dispatch  # likewise
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import constants, decisions, sized_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import refusal
 
@@ -54,7 +55,7 @@ def is_traced(value: object) -> bool:
         return bool(free_unbacked_symbols(value)) and not known
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return bool(free_unbacked_symbols(value))
-    return isinstance(value, OptionalValue) or dynamic_list.is_dynamic_list(value)
+    return isinstance(value, OptionalValue | ChosenObject) or dynamic_list.is_dynamic_list(value)
 
 
 def is_staged(value: object) -> bool:
@@ -80,6 +81,8 @@ def predicate(value: Any) -> torch.Tensor:
         return value.present.logical_and(predicate(held)) if is_traced(held) else value.present
     if isinstance(value, list):
         return dynamic_list.is_filled(value)
+    if type(value) is ChosenObject:
+        return truth_of(value.asked(bool))
     tensor = as_tensor(value)
     if tensor.numel() != 1:
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")

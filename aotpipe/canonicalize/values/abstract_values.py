@@ -15,7 +15,8 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values import chosen_object, host_scalars
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 
 
@@ -107,7 +108,8 @@ class Leaf:
     `number` is a tensor that stands for a Python number: it is never written in place. `optional` has a flag
     before it, that tells whether it is there or None. `filled` is a tensor with dims that is a number on some
     path, and filled with it there. `promoted` is of another dtype on some path. `cut` is a dim of which only
-    a run knows the size: the shape has the most there, and the size goes with the tensor.
+    a run knows the size: the shape has the most there, and the size goes with the tensor. Of one of several
+    objects, the `options`, it is the number.
     """
 
     dtype: torch.dtype
@@ -118,11 +120,12 @@ class Leaf:
     filled: bool = False
     promoted: bool = False
     cut: int | None = None
+    options: tuple[Any, ...] = ()
 
     @property
     def form(self) -> tuple[object, ...]:
         """Equal for leaves whose tensors are of one kind; comparing sizes themselves would guard on them."""
-        return self.dtype, tuple(map(str, self.shape)), self.number, self.optional, self.cut
+        return self.dtype, tuple(map(str, self.shape)), self.number, self.optional, self.cut, self.options
 
     def of(self, value: object) -> list[torch.Tensor]:
         """A leaf's value as that tensor, after its flag and before its size if it has these."""
@@ -143,7 +146,8 @@ class Leaf:
             for holds in (size >= 0, size <= self.shape[self.cut]):
                 torch._check(holds)  # type: ignore[no-untyped-call]  # noqa: SLF001  # torch wants to be told
             tensor = tensor.narrow(self.cut, 0, size)
-        return tensor if flag is None else OptionalValue(flag, tensor)
+        value = ChosenObject(self.options, tensor) if self.options else tensor
+        return value if flag is None else OptionalValue(flag, value)
 
     def stand_ins(self) -> list[torch.Tensor]:
         """Tensors of the kinds that `of` gives."""
@@ -170,8 +174,15 @@ class Leaf:
         if isinstance(value, Undefined):
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         number: Any = value
+        if self.options:
+            if type(value) is ChosenObject:
+                return value.number_in(self._number_of)
+            number = self._number_of(value)
         full: torch.Tensor = torch.full(self.shape, number, dtype=self.dtype, device=self.device)
         return full
+
+    def _number_of(self, value: object) -> int:
+        return next(number for number, each in enumerate(self.options) if is_same(each, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +301,8 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         Incompatible: There is none.
     """
     first = leaves[0]
-    if (optional := _join_optional(leaves)) is not None:
-        return optional
+    if (special := _join_special(leaves)) is not None:
+        return special
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     # A constant is computed too where a flag goes with it.
     is_computed = computed and all(map(_is_of_a_graph, leaves))
@@ -318,11 +329,20 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
     )
 
 
+def _join_special(leaves: Sequence[Any]) -> Leaf | None:
+    return _join_objects(leaves) or _join_optional(leaves)
+
+
+def _join_objects(leaves: Sequence[Any]) -> Leaf | None:
+    """The leaf of several objects, of which a run knows which one it is; None for anything else."""
+    options = chosen_object.options(leaves, is_same)
+    if options is None or (len(options) == 1 and type(leaves[0]) is not ChosenObject):
+        return None
+    return Leaf(torch.int64, (), torch.device("cpu"), number=True, options=options)
+
+
 def _of_no_graph(leaf: object, other: object) -> Incompatible:
     said = f"is {_kind(leaf)} on one path and {_kind(other)} on another"
-    if isinstance(leaf, str) and isinstance(other, str):
-        hint = "keep a number for each text (`IDLE, RUN = 0, 1`), and compare numbers"
-        return Incompatible(said, hint=hint)
     return Incompatible(said)
 
 

@@ -216,6 +216,8 @@ def _column(leaves: Sequence[Any]) -> object:
     for other in held[1:]:
         if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
             raise Incompatible("holds tensors of different shapes", code="")
+        if other.options != first.options:
+            raise Incompatible("holds elements of different kinds", code="")
         if other.optional or first.optional:
             raise Incompatible("holds None and tensors", code="")
         dtype = host_scalars.promoted(first.dtype, other.dtype)

@@ -40,6 +40,7 @@ class Operators:
         either: One of two results, by whether an optional value is present.
         call_with_optional: A torch function of which an argument is an optional value.
         call_with_list: A torch function of a dynamic list.
+        call_chosen, element_chosen: Of several functions or values, what a number chooses.
         require_defined: Asserts that Python's operator has a value for its operands.
         require_index: Lets a `try` around see that an index may be outside of so many elements.
         require: Asserts that a flag is true, else eager raises an error; tells whether it is from then on.
@@ -53,6 +54,8 @@ class Operators:
     either: Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
     call_with_optional: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
     call_with_list: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+    call_chosen: Callable[[Sequence[Any], torch.Tensor, Any, Any], Any]
+    element_chosen: Callable[[list[Any], torch.Tensor], Any]
     require_defined: Callable[[Callable[..., Any], Sequence[Any]], None]
     require_index: Callable[[torch.Tensor, Any], None]
     require: Callable[[Any, Exception], bool]

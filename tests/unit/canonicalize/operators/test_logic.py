@@ -81,3 +81,19 @@ def test_what_only_gives_a_value_is_computed_without_a_branch() -> None:
 
     program = export(canonicalize(as_spec(model, args=(torch.ones(2),)))).entries[0].program
     assert not [node for node in program.graph.nodes if node.op == "get_attr"]
+
+
+def halved(x: torch.Tensor, k: torch.Tensor) -> Any:
+    n, last = 0, 100
+    while x.item() > 1:
+        x = x / 2
+        n += 1
+        if n > 3:
+            break
+    else:
+        last = n
+    return x + k, last
+
+
+def test_a_number_that_an_operand_asks_for_is_asked_for_anew_in_the_graph() -> None:
+    check(halved, *((torch.tensor([value]), torch.tensor(1)) for value in (8.0, 100.0, 0.5)))

@@ -203,10 +203,6 @@ def pushed(x):
     return heap[0]
 
 
-def texts(x):
-    return x if ["add", "neg"][int(x[0])] == "add" else -x
-
-
 def other_keys(x):
     return {"y": x, "norm": x.norm()} if x[0] > 0 else {"y": -x}
 
@@ -216,7 +212,6 @@ def other_keys(x):
     [
         (counted, r"is a key of a dict or in a set(.|\n)*if x not in seen"),
         (pushed, r"`heappush` compares numbers(.|\n)*items.sort"),
-        (texts, r"'add' on one path and 'neg' on another(.|\n)*keep a number for each text"),
         (other_keys, "a dict with the key 'norm' on some paths only"),
     ],
 )

@@ -247,3 +247,48 @@ def test_a_number_beyond_64_bits_comes_to_no_handler() -> None:
     program = export(canonicalize(spec)).entries[0].program.module()
     with pytest.raises(RuntimeError, match="a number beyond 64 bits"):
         program(torch.tensor([1e30]))
+
+
+class Swallows:
+    def __enter__(self) -> int:
+        return 1
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
+        return kind is ValueError
+
+
+@contextlib.contextmanager
+def swallowing():
+    try:  # noqa: SIM105  # the generator's own handler
+        yield 1
+    except ValueError:
+        pass
+
+
+def under_a_class(x):
+    r = 0
+    with Swallows() as one:
+        if x.sum() > 5:
+            raise ValueError("x")
+        r = one
+    return x + r
+
+
+def under_a_generator(x):
+    with swallowing():
+        if x.sum() > 5:
+            raise ValueError("x")
+    return x
+
+
+def around_a_helper(x):
+    r = x * 0
+    with Swallows():
+        r = positive(x)
+    return x + r
+
+
+@pytest.mark.parametrize("model", [under_a_class, under_a_generator, around_a_helper])
+def test_a_manager_that_suppresses_what_a_tensor_raises_is_refused(model: Any) -> None:
+    with pytest.raises(ExportFailed, match="caught"):
+        check(model, (torch.tensor([1.0, 2.0]),))

@@ -53,8 +53,8 @@ def test_what_is_the_same_stays(value: Any):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((None, "a"), "is None on one path and 'a' on another"),
-        (("a", "b"), "is 'a' on one path and 'b' on another"),
+        ((None, range(2)), "is None on one path and a range on another"),
+        (("a", 1), "is 'a' on one path and 1 on another"),
         (([FLOAT], [FLOAT, FLOAT]), "is a list of 1 on one path and a list of 2 on another"),
         ((FLOAT, torch.zeros(3, 1)), r"has the shapes \(2\) and \(3, 1\) on different paths"),
     ],

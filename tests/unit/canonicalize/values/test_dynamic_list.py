@@ -91,7 +91,7 @@ def test_dtypes_are_promoted() -> None:
     [
         ([torch.ones(2), torch.ones(3)], "shapes"),
         ([torch.ones(2), (torch.ones(2), 1)], "different structures"),
-        (["a", "b"], "an element that is 'a' on one path and 'b' on another"),
+        (["a", 1], "an element that is 'a' on one path and 1 on another"),
     ],
 )
 def test_elements_that_differ_have_no_form(items: list[object], said: str) -> None:

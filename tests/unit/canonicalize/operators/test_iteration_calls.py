@@ -1,0 +1,68 @@
+"""Functions of Python's that call another in C, where that one decides on tensors."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.canonicalize.trace.agree import check
+
+CASES = [
+    (torch.tensor(each),) for each in ([3.0, 1.0, 2.0, 4.0], [-1.0, -2.0, 3.0, -4.0], [-4.0, 0.0, -1.0, 0.5])
+]
+
+
+def filtered(x):
+    kept = list(filter(lambda v: v > 1.5, x.tolist()))
+    return len(kept), sum(kept), len(list(filter(None, x.tolist())))
+
+
+def taken(x):
+    return len(list(itertools.takewhile(lambda v: v < 2.5, x.tolist())))
+
+
+def _doubled(v):
+    return v * 2 if v > 1 else v
+
+
+def mapped(x):
+    return sum(map(_doubled, x.tolist())), max(map(abs, x.tolist()))
+
+
+def accumulated(x):
+    best = list(itertools.accumulate(x.tolist(), max))
+    return best[-1], best[1], list(itertools.accumulate(x.tolist()))[2]
+
+
+def reduced(x):
+    return functools.reduce(max, x.tolist()), functools.reduce(lambda a, b: max(b, a), x, x[0] * 2)
+
+
+def extremes(x):
+    first = max((v.item() for v in x if v > 0), default=0.0)
+    second = min([i for i, v in enumerate(x) if v > 2], default=-1)
+    third = max((i for i, v in enumerate(x.tolist()) if v > 0), key=lambda i: -x[i], default=7)
+    return first, second, third
+
+
+def by_key(x):
+    done, order = [False] * 4, []
+    for _ in range(3):
+        u = min((i for i in range(4) if not done[i]), key=lambda i: x[i].item())
+        done[u] = True
+        order.append(u)
+    return torch.tensor(order)
+
+
+def picked(x):
+    return operator.getitem([1.0, 2.0, 3.0, 4.0], int(x.argmax()))
+
+
+@pytest.mark.parametrize("model", [filtered, taken, mapped, accumulated, reduced, extremes, by_key, picked])
+def test_they_give_what_eager_gives(model: Any) -> None:
+    check(model, *CASES)
