@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -34,15 +34,16 @@ def load(server: Server, clients: int) -> Iterator[Counter[int]]:
 
     def ask() -> None:
         connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
-        while not done.is_set():
-            try:
-                connection.request("POST", "/v2/models/mlp/infer", BODY)
-                answer = connection.getresponse()
-                answer.read()
-                found[answer.status] += 1
-            except (OSError, HTTPException):
-                found[0] += 1
-                connection.close()
+        with closing(connection):
+            while not done.is_set():
+                try:
+                    connection.request("POST", "/v2/models/mlp/infer", BODY)
+                    answer = connection.getresponse()
+                    answer.read()
+                    found[answer.status] += 1
+                except (OSError, HTTPException):
+                    found[0] += 1
+                    connection.close()
 
     threads = [threading.Thread(target=ask) for _ in range(clients)]
     for thread in threads:
@@ -74,13 +75,14 @@ def test_160_000_inputs_of_16_clients_get_their_own_answers(
                 [runner.infer({"input": xs[i : i + 50]})["output"] for i in range(0, len(xs), 50)]
             )
         head = b'{"inputs": [{"name": "input", "datatype": "FP32", "shape": [1, 4], "data": '
-        for x, y in zip(xs, want, strict=True):
-            connection.request(
-                "POST", "/v2/models/mlp/infer", head + json.dumps(x.tolist()).encode() + b"}]}"
-            )
-            body = json.loads(connection.getresponse().read())
-            if not np.allclose(body["outputs"][0]["data"], y, atol=1e-5):
-                wrong.append(seed)
+        with closing(connection):
+            for x, y in zip(xs, want, strict=True):
+                connection.request(
+                    "POST", "/v2/models/mlp/infer", head + json.dumps(x.tolist()).encode() + b"}]}"
+                )
+                body = json.loads(connection.getresponse().read())
+                if not np.allclose(body["outputs"][0]["data"], y, atol=1e-5):
+                    wrong.append(seed)
 
     start = time.perf_counter()
     threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(16)]
