@@ -107,10 +107,10 @@ class Recursive(torch.nn.Module):
 
 
 class Labelled(torch.nn.Module):
-    def forward(self, x):
+    def forward(self, x):  # here
         label = "negative"
         if x.sum() > 0:
-            label = "positive"  # here
+            label = "positive"
         return x, label
 
 
@@ -129,7 +129,7 @@ class Spoken(torch.nn.Module):
         (GrowingCache, "`cache` grows in every call"),
         (GrowingText, "`x` gets longer in every iteration of a loop on a tensor"),
         (Recursive, "calls itself without end"),
-        (Labelled, "is 'positive' on one path and 'negative' on another"),
+        (Labelled, "where a tensor decides which: 'positive' or 'negative'"),
         (Spoken, "a text is made of a value"),
     ],
 )

@@ -34,7 +34,7 @@ from aotpipe.canonicalize.trace import (
 )
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
-from aotpipe.canonicalize.values.chosen_object import ChosenObject
+from aotpipe.canonicalize.values.chosen_object import ChosenObject, listed
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
@@ -78,7 +78,7 @@ _UNRETURNED: Final = {
         "paths-differ",
     ),
     ChosenObject: (
-        "one of several texts or objects, where a tensor decides which",
+        "one of several objects, where a tensor decides which",
         "return a number for each: `NUMBERS[name]` of a dict such as `{'sum': 0, 'mean': 1}`",
         "paths-differ",
     ),
@@ -145,8 +145,9 @@ def called_in_mode(
             result = forward(*args, **kwargs)
         leaves = dynamic_list.leaves(result)
         for kind, (said, hint, code) in _UNRETURNED.items():
-            if any(type(leaf) is kind for leaf in leaves):
+            if found := [leaf for leaf in leaves if type(leaf) is kind]:
                 where = source.of_definition(forward)
+                said += f": {listed(found[0])}" if kind is ChosenObject else ""
                 raise ExportFailed(f"what forward returns is {said}", hint=hint, code=code, where=where)
         return result
 

@@ -58,9 +58,8 @@ class ChosenObject:
         return self.asked(len)
 
     def _refuse(self, *_: object) -> NoReturn:
-        listed = " or ".join(f"{each}" if isinstance(each, Enum) else repr(each) for each in self._items)
         raise refusal(
-            f"a tensor decides which of these a value is, and a library takes it: {listed}",
+            f"a tensor decides which of these a value is, and a library takes it: {listed(self)}",
             "call it in each branch, or keep what is looked up in a dict",
             "paths-differ",
         )
@@ -104,6 +103,11 @@ def parts(chosen: ChosenObject) -> tuple[tuple[Any, ...], torch.Tensor]:
     """The objects, and the number of the chosen one; any attribute is the chosen one's own."""
     held = vars(chosen)
     return held["_items"], held["_position"]
+
+
+def listed(chosen: ChosenObject) -> str:
+    """The objects, for a message."""
+    return " or ".join(str(each) if isinstance(each, Enum) else repr(each) for each in parts(chosen)[0])
 
 
 def _setting(item: Any, name: str, value: Any) -> Callable[[], None]:

@@ -421,12 +421,12 @@ def results_that_differ(x):
     return x[0]
 
 
-def a_list_of_texts(x):
+def a_list_of_texts_and_numbers(x):
     found = []
     if x.sum() > 0:
         found.append("positive")
     else:
-        found += ["zero", "negative"]
+        found += [0.5, 1.5]
     return x + len(found)
 
 
@@ -472,7 +472,7 @@ def takes_from_a_generator(x):
         (takes_from_a_generator, "takes from an iterator: "),
         (shapes_that_differ, "`y` has the shapes (2, 3) and (3)"),
         (results_that_differ, "what is returned has the shapes"),
-        (a_list_of_texts, "`found` holds an element that is 'positive' on one path"),
+        (a_list_of_texts_and_numbers, "`found` holds an element that is 'positive' on one path"),
         (Remembering().eval(), "changes Remembering.calls in place"),
         (grows_in_every_trip, "`x` gets longer in every iteration"),
     ],
