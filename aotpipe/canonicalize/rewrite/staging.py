@@ -147,7 +147,7 @@ def called_in_mode(
         for kind, (said, hint, code) in _UNRETURNED.items():
             if found := [leaf for leaf in leaves if type(leaf) is kind]:
                 where = source.of_definition(forward)
-                said += f": {listed(found[0])}" if kind is ChosenObject else ""
+                said += f": {listed(found[0])}" if isinstance(found[0], ChosenObject) else ""
                 raise ExportFailed(f"what forward returns is {said}", hint=hint, code=code, where=where)
         return result
 

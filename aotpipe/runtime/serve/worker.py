@@ -187,16 +187,7 @@ def main() -> None:
     try:
         config = receive(channel)
         try:
-            runner = load(**config["load"])
-            bundle = files.open_bundle(config["load"]["path"])
-            if bundle.manifest.digest != config["digest"]:
-                raise BundleCorrupt(
-                    f"the bundle at {bundle.path} is not the one that is served",
-                    reason="it was replaced since, and a worker that takes another's place needs the old one",
-                    hint="load the model again",
-                )
-            _prove(runner, files.goldens(bundle), config["max_batch_size"])
-            runner.reset()
+            runner = _loaded(config)
         except AotpipeError as error:
             channel.sendall(packed({"ready": False, **_said(error)}))
             return
@@ -204,6 +195,21 @@ def main() -> None:
         _serve(channel, _Worker(runner), requests, answers)
     except EOFError:
         return
+
+
+def _loaded(config: Mapping[str, Any]) -> Runner:
+    """A program that was proved to give the recorded answers, in its initial state."""
+    runner = load(**config["load"])
+    bundle = files.open_bundle(config["load"]["path"])
+    if bundle.manifest.digest != config["digest"]:
+        raise BundleCorrupt(
+            f"the bundle at {bundle.path} is not the one that is served",
+            reason="it was replaced since, and a worker that takes another's place needs the old one",
+            hint="load the model again",
+        )
+    _prove(runner, files.goldens(bundle), config["max_batch_size"])
+    runner.reset()
+    return runner
 
 
 def _serve(channel: socket.socket, worker: _Worker, requests: list[Arena], answers: list[Arena]) -> None:

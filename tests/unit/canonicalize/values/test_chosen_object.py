@@ -175,7 +175,9 @@ def hashed(x):
     return x, {"sum" if x[0] > 0 else "mean": 1}
 
 
-@pytest.mark.parametrize(("model", "said"), [(returned, "one of several objects"), (hashed, "'sum' or 'mean'")])
+@pytest.mark.parametrize(
+    ("model", "said"), [(returned, "one of several objects"), (hashed, "'sum' or 'mean'")]
+)
 def test_what_no_program_can_give_is_refused_at_its_line(model: Any, said: str) -> None:
     with pytest.raises(ExportFailed, match=said) as caught:
         export(canonicalize(as_spec(model, args=CASES[0])))
