@@ -12,7 +12,6 @@ import mmap
 import os
 import socket
 import tempfile
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -131,11 +130,3 @@ def open_arenas(fds: list[int]) -> tuple[list[Arena], list[Arena]]:
 def aligned(offset: int) -> int:
     """The next offset at which a tensor may begin."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
-
-
-def resident_bytes() -> int:
-    """The resident set of this process; 0 where the kernel does not tell."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
-    except OSError:
-        return 0

@@ -21,11 +21,12 @@ from aotpipe.core.dtypes import Array, numpy_dtype, raw_bytes
 from aotpipe.errors import AotpipeError, BundleCorrupt, InputShape, ParityError, ProgramCrashed, UnknownModel
 from aotpipe.runtime import process
 from aotpipe.runtime.bundle import files
+from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.recorded import compared
 from aotpipe.runtime.goldens import Golden, compare
 from aotpipe.runtime.loading import Runner
-from aotpipe.runtime.serve.channel import Arena, aligned, open_arenas, packed, receive, resident_bytes
+from aotpipe.runtime.serve.channel import Arena, aligned, open_arenas, packed, receive
 from aotpipe.runtime.serve.tensors import batch_symbol
 
 _MOST_PROOF_ROWS: Final = 64
@@ -191,7 +192,7 @@ def main() -> None:
         except AotpipeError as error:
             channel.sendall(packed({"ready": False, **_said(error)}))
             return
-        channel.sendall(packed({"ready": True, "rss_bytes": resident_bytes()}))
+        channel.sendall(packed({"ready": True}))
         _serve(channel, _Worker(runner), requests, answers)
     except EOFError:
         return
@@ -199,7 +200,15 @@ def main() -> None:
 
 def _loaded(config: Mapping[str, Any]) -> Runner:
     """A program that was proved to give the recorded answers, in its initial state."""
+    _same_bundle(config)
     runner = load(**config["load"])
+    bundle = _same_bundle(config)  # also after it was read
+    _prove(runner, files.goldens(bundle), config["max_batch_size"])
+    runner.reset()
+    return runner
+
+
+def _same_bundle(config: Mapping[str, Any]) -> Bundle:
     bundle = files.open_bundle(config["load"]["path"])
     if bundle.manifest.digest != config["digest"]:
         raise BundleCorrupt(
@@ -207,9 +216,7 @@ def _loaded(config: Mapping[str, Any]) -> Runner:
             reason="it was replaced since, and a worker that takes another's place needs the old one",
             hint="load the model again",
         )
-    _prove(runner, files.goldens(bundle), config["max_batch_size"])
-    runner.reset()
-    return runner
+    return bundle
 
 
 def _serve(channel: socket.socket, worker: _Worker, requests: list[Arena], answers: list[Arena]) -> None:
