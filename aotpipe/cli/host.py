@@ -24,6 +24,10 @@ _NEEDS: Final = {
     "build bundles": ("torch iree.compiler jinja2", "pip install 'aotpipe[build]'"),
     "build for XLA": ("torch jax jaxlib", "pip install 'aotpipe[build,xla]'"),
     "build for TPU": ("torch jax jaxlib libtpu", "pip install 'aotpipe[build,tpu]'"),
+    "serve bundles": (
+        "google.protobuf grpc httptools orjson prometheus_client uvicorn uvloop",
+        "pip install 'aotpipe[serve]'",
+    ),
     "sign bundles": ("model_signing OpenSSL", "pip install 'aotpipe[sign]'"),
     "confine self-tests": ("landlockpy seccompy", "pip install 'aotpipe[sandbox]' (Linux)"),
     "run XLA programs": ("jaxlib", "pip install jaxlib, of the version that built them"),
