@@ -29,6 +29,8 @@ _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _PATHS = sysconfig.get_paths()
 _LIBRARIES = tuple({_PATHS[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+# Context managers that end no exception.
+_LET_PASS = frozenset({"no_grad", "enable_grad", "inference_mode", "autocast", "nullcontext"})
 # What the code of a model calls while it is traced or watched.
 _CALLED = tuple(
     _PACKAGE + part
@@ -184,13 +186,15 @@ def is_tried(code: CodeType, line: int) -> bool:
     return found is not None and any(
         node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         for node in ast.walk(found)
-        if isinstance(node, ast.Try) or (isinstance(node, ast.With) and any(map(_may_suppress, node.items)))
+        if isinstance(node, ast.Try) or (isinstance(node, ast.With) and not all(map(lets_pass, node.items)))
     )
 
 
-def _may_suppress(item: ast.withitem) -> bool:
-    made = item.context_expr
-    return is_suppressing(item) or (isinstance(made, ast.Call) and isinstance(made.func, ast.Name))
+def lets_pass(item: ast.withitem) -> bool:
+    """Whether a context manager is known to end no exception, as none of torch's does."""
+    called = item.context_expr
+    path = ast.unparse(called.func) if isinstance(called, ast.Call) else ""
+    return path.startswith("torch.") or path.rpartition(".")[2] in _LET_PASS
 
 
 def is_suppressing(item: ast.withitem) -> bool:

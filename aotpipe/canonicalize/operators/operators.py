@@ -266,8 +266,15 @@ def entered(manager: Any) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _suppressing(manager: AbstractContextManager[Any]) -> Iterator[Any]:
+    stop: BaseException | None = None
     with manager as value, dropped():
-        yield value
+        try:
+            yield value
+        except STOPS as error:
+            stop = error
+            raise
+    if stop is not None:  # the manager is not to suppress it
+        raise stop
 
 
 def _may_suppress(manager: Any) -> bool:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import HELPER, LOOPS, blocks, dotted
 from aotpipe.canonicalize.rewrite.jump_elimination import jumps
+from aotpipe.model import source
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
-_LET_PASS: Final = frozenset({"no_grad", "enable_grad", "inference_mode", "autocast", "nullcontext"})
 
 
 class Assigned:
@@ -172,7 +171,7 @@ class Liveness:
         if isinstance(node, LOOPS):
             return self._loop(node, after)
         if isinstance(node, ast.With):
-            caught = _NONE if all(map(_lets_pass, node.items)) else after
+            caught = _NONE if all(map(source.lets_pass, node.items)) else after
             inside = self._guarded(node.body, after, caught)
             for item in reversed(node.items):
                 inside = _before(item, inside)
@@ -257,10 +256,3 @@ def _before(node: ast.AST, after: Names) -> Names:
     for part in reversed(parts):
         after = _before(part, after)
     return after
-
-
-def _lets_pass(item: ast.withitem) -> bool:
-    """Whether a context manager is known to end no exception, as none of torch's does."""
-    called = item.context_expr
-    path = dotted(called.func) if isinstance(called, ast.Call) else None
-    return path is not None and (path.startswith("torch.") or path.rpartition(".")[2] in _LET_PASS)

@@ -282,7 +282,7 @@ def is_of_shape(value: torch.Tensor, shape: Sequence[int]) -> bool:
 def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence[Snapshot]) -> State:
     """The state with what a call left: as slots where the form is a known one, else as a new phase."""
     paths = [(root.path,) for root in state.roots]
-    found = []
+    found: list[dict[Path, Leaf]] = []
     for layout in phases:
         leaves: dict[Path, Leaf] = {}
         fits_leaf = functools.partial(_may_become_slot, leaves)
@@ -290,7 +290,10 @@ def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence
         if all(_fits(node, left, fits_leaf, path) for node, left, path in columns):
             found.append(leaves)
     if found:
-        return state.with_leaves(min(found, key=len))
+        leaves = min(found, key=len)
+        if not leaves:
+            raise _of_two(state, phases[found.index(leaves)], snapshots)
+        return state.with_leaves(leaves)
     grown = state.with_snapshots(
         tuple(
             layouts.map_leaves(functools.partial(_abstract, root), left, path)
@@ -300,6 +303,15 @@ def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence
     if len(grown.phases()) > MOST_PHASES:
         raise grown.without_fixpoint()
     return grown
+
+
+def _of_two(state: State, layout: Sequence[Node], snapshots: Sequence[Snapshot]) -> StateRefused:
+    """Says which name of a tensor is one of another after a call, where the form is a known one otherwise."""
+    fits_leaf = functools.partial(_is_of, {})
+    columns = zip(state.roots, layout, snapshots, strict=True)
+    root = next(root for root, *each in columns if not _fits(*each, fits_leaf))
+    what = "is a second name of a tensor, and a name of another one where a tensor decides"
+    return StateRefused(root, (root.path,), what, "keep a copy from the start, or write with `copy_`")
 
 
 def _may_become_slot(leaves: dict[Path, Leaf], node: Leaf | Slot, value: Any, path: Path) -> bool:

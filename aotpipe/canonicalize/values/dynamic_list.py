@@ -212,14 +212,14 @@ def _column(leaves: Sequence[Any]) -> object:
                 raise Incompatible("holds elements of different kinds", code="")
             return found
         held.append(found)
+    if any(leaf.optional for leaf in held):
+        raise Incompatible("holds None and tensors", code="")
     first = held[0]
     for other in held[1:]:
         if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
             raise Incompatible("holds tensors of different shapes", code="")
         if other.options != first.options:
             raise Incompatible("holds elements of different kinds", code="")
-        if other.optional or first.optional:
-            raise Incompatible("holds None and tensors", code="")
         dtype = host_scalars.promoted(first.dtype, other.dtype)
         first = replace(first, dtype=dtype, number=first.number and other.number, filled=False)
     return first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -288,7 +289,44 @@ def around_a_helper(x):
     return x + r
 
 
-@pytest.mark.parametrize("model", [under_a_class, under_a_generator, around_a_helper])
+def around_a_helper_by_an_attribute(x):
+    r = x * 0
+    with SimpleNamespace(guard=Swallows).guard():
+        r = positive(x)
+    return x + r
+
+
+class SwallowsAll(Swallows):
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
+        return kind is not None
+
+
+def around_a_helper_by_all(x):
+    r = x * 0
+    with SwallowsAll():
+        r = positive(x)
+    return x + r
+
+
+def around_a_helper_by_a_name(x):
+    r = x * 0
+    guard = Swallows()
+    with guard:
+        r = positive(x)
+    return x + r
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        under_a_class,
+        under_a_generator,
+        around_a_helper,
+        around_a_helper_by_an_attribute,
+        around_a_helper_by_a_name,
+        around_a_helper_by_all,
+    ],
+)
 def test_a_manager_that_suppresses_what_a_tensor_raises_is_refused(model: Any) -> None:
     with pytest.raises(ExportFailed, match="caught"):
         check(model, (torch.tensor([1.0, 2.0]),))
