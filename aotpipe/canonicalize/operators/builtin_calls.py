@@ -343,7 +343,7 @@ def _while_loop(
 
 def _check(cond: Any, message: Any = None, *, kind: type[Exception] = RuntimeError) -> None:
     with trace.message():
-        said = str(message()) if callable(message) else "torch._check failed"
+        said = str(message() if callable(message) else message or "torch._check failed")
     if runtime_asserts.require(cond, kind(said), holds=True):
         host_scalars.note_checked(cond)
 
@@ -379,6 +379,7 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     **dict.fromkeys((str, repr, format), lambda *_: text()),
     range: lambda *bounds: TensorRange.of(bounds),
     torch._check: _check,  # noqa: SLF001  # users write it
+    torch._assert: functools.partial(_check, kind=AssertionError),  # noqa: SLF001
     torch._check_value: functools.partial(_check, kind=ValueError),  # noqa: SLF001
     torch._check_index: functools.partial(_check, kind=IndexError),  # noqa: SLF001
     # A hint to torch about a symbol, which a number is not.

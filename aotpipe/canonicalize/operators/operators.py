@@ -11,7 +11,7 @@ import functools
 import itertools
 import operator
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
@@ -518,6 +518,14 @@ def _equal_sequences(left: Any, right: Any) -> Any:
     return len(left) == len(right) and logic.folded(
         (one is other or equal(one, other) for one, other in pairs), decides=False
     )
+
+
+def is_sequence(value: Any, count: int, has_rest: bool) -> Any:
+    """Whether `case [a, b]` of so many elements may fit a value, or `case [a, b, *rest]`."""
+    if not call(isinstance, value, Sequence) or call(isinstance, value, (str, bytes, bytearray)):
+        return False
+    length = call(len, value)
+    return length >= count if has_rest else length == count
 
 
 def spread(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Turns syntax that cannot be staged into simpler statements: `match`, walruses, `yield`, `suppress`.
 
-`Matches` makes `if` and `elif` of a `match` over plain values; `Suppressions` a `try` of `suppress(...)`.
+`Matches` makes `if` and `elif` of a `match` of values and sequences; `Suppressions` a `try` of `suppress(...)`.
 
 `Walrus` writes out what is computed at times only (`a and (n := b)`), or in every iteration of a loop. That
 becomes a function of its own when it is staged, and a walrus in it would assign a variable of that function:
@@ -28,7 +28,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
@@ -76,25 +76,29 @@ class _Counting(Own):
 
 
 class Matches(_Counting):
-    """Rewrites the matches whose patterns are values, `|`, names and `_`; others stay Python's."""
+    """Rewrites the matches of values, `|`, names, `_` and sequences; those of mappings and classes stay."""
 
     def visit_Match(self, node: ast.Match) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
         self._count += 1
         subject = f"{_SUBJECT}_{self._count}"
-        tests = [_test(case.pattern, subject) for case in node.cases]
-        names = [_bound(case.pattern) for case in node.cases]
-        if None in tests:
-            return node
+        tests = [_tests(case.pattern, subject) for case in node.cases]
         rest: list[ast.stmt] = []
-        for case, test, name in reversed(list(zip(node.cases, tests, names, strict=True))):
-            assert test is not None
-            whole = test if case.guard is None else ast.BoolOp(ast.And(), [test, case.guard])
-            taken: list[ast.stmt] = [assign(name, load(subject))] if name else []
-            # A guard may read the name.
-            before, within = (taken, []) if case.guard else ([], taken)
-            branch = ast.If(whole, [*within, *case.body], rest)
-            rest = [*before, ast.copy_location(branch, case.pattern)]
+        for case, found in reversed(list(zip(node.cases, tests, strict=True))):
+            if found is None:
+                return node
+            taken = list(_bound(case.pattern, subject))
+            within: list[ast.stmt] = [assign(name, value) for name, value in taken]
+            if case.guard is not None:
+                # A guard may read the names, which are set only where the pattern fits.
+                walruses = [ast.NamedExpr(ast.Name(name, ast.Store()), value) for name, value in taken]
+                last = ast.Subscript(
+                    ast.Tuple([*walruses, case.guard], ast.Load()), ast.Constant(-1), ast.Load()
+                )
+                guard = last if taken else case.guard
+                found, within = [*found, ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), guard))], []
+            branch = ast.If(_all(found), [*within, *case.body], rest)
+            rest = [ast.copy_location(branch, case.pattern)]
         return [ast.copy_location(assign(subject, node.subject), node), *rest]
 
 
@@ -121,25 +125,59 @@ class Suppressions(_Counting):
         return [ast.copy_location(ast.With(outer, made), node)] if outer else made
 
 
-def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
-    """An expression that tells whether a pattern fits; None for a pattern that takes a value apart."""
-    read = load(subject)
+def _tests(pattern: ast.pattern, read: str) -> list[ast.expr] | None:
+    """What all has to be true where a pattern fits; None for a pattern of a mapping or a class."""
     if isinstance(pattern, ast.MatchValue):
-        return ast.Compare(read, [ast.Eq()], [pattern.value])
+        return [ast.Compare(_parsed(read), [ast.Eq()], [pattern.value])]
     if isinstance(pattern, ast.MatchSingleton):
-        return ast.Compare(read, [ast.Is()], [ast.Constant(pattern.value)])
+        return [ast.Compare(_parsed(read), [ast.Is()], [ast.Constant(pattern.value)])]
     if isinstance(pattern, ast.MatchOr):
-        tests = [_test(each, subject) for each in pattern.patterns]
-        known = [test for test in tests if test is not None]
-        named = any(map(_bound, pattern.patterns))
-        return ast.BoolOp(ast.Or(), known) if len(known) == len(tests) and not named else None
+        each = [_tests(part, read) for part in pattern.patterns]
+        known = [_all(tests) for tests in each if tests is not None]
+        named = any(True for part in pattern.patterns for _ in _bound(part, read))
+        return [ast.BoolOp(ast.Or(), known)] if len(known) == len(each) and not named else None
     if isinstance(pattern, ast.MatchAs):
-        return ast.Constant(True) if pattern.pattern is None else _test(pattern.pattern, subject)
-    return None
+        return [] if pattern.pattern is None else _tests(pattern.pattern, read)
+    if isinstance(pattern, ast.MatchSequence):
+        parts = list(_elements(pattern, read))
+        each = [_tests(part, value) for part, value in parts]
+        has_rest = any(isinstance(part, ast.MatchStar) for part in pattern.patterns)
+        first = calling(
+            "is_sequence", _parsed(read), ast.Constant(len(parts) - has_rest), ast.Constant(has_rest)
+        )
+        return None if None in each else [first, *(test for tests in each for test in tests or [])]
+    return [] if isinstance(pattern, ast.MatchStar) else None
 
 
-def _bound(pattern: ast.pattern) -> str | None:
-    return pattern.name if isinstance(pattern, ast.MatchAs) else None
+def _bound(pattern: ast.pattern, read: str) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a pattern sets, and what they are set to."""
+    if isinstance(pattern, ast.MatchAs | ast.MatchStar) and pattern.name:
+        yield pattern.name, _parsed(read)
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is not None:
+        yield from _bound(pattern.pattern, read)
+    for part, value in _elements(pattern, read) if isinstance(pattern, ast.MatchSequence) else ():
+        yield from _bound(part, value)
+
+
+def _elements(pattern: ast.MatchSequence, read: str) -> Iterator[tuple[ast.pattern, str]]:
+    """The parts of a pattern of a sequence, each with the element that it is for."""
+    count, first = len(pattern.patterns), 0
+    for at, part in enumerate(pattern.patterns):
+        if isinstance(part, ast.MatchStar):
+            first = -count
+            yield part, f"list({read})[{at}:{at + 1 - count or ''}]"
+        else:
+            yield part, f"{read}[{first + at}]"
+
+
+def _parsed(read: str) -> ast.expr:
+    return ast.parse(read, mode="eval").body
+
+
+def _all(tests: list[ast.expr]) -> ast.expr:
+    if len(tests) < 2:
+        return tests[0] if tests else ast.Constant(True)
+    return ast.BoolOp(ast.And(), tests)
 
 
 class Walrus:

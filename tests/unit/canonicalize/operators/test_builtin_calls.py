@@ -74,9 +74,17 @@ def checked(x):
     return x + 1 if n > 1 else x
 
 
+def asserted(x):
+    torch._assert(x.sum() < 2, "the sum is too large")
+    return x * 2
+
+
 @pytest.mark.parametrize(
     "model",
-    [of_math, smallest_and_largest, rounded, some_and_all, kinds, a_tensor_of_numbers, members, checked],
+    [
+        *(of_math, smallest_and_largest, rounded, some_and_all, kinds, a_tensor_of_numbers, members),
+        *(checked, asserted),
+    ],
     ids=lambda model: model.__name__,
 )
 def test_functions_of_traced_values(model: Any):

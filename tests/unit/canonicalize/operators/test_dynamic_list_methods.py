@@ -486,6 +486,18 @@ def test_elements_of_several_forms_are_refused_at_their_line():
     assert caught.value.where is not None
 
 
+def stored_beside_none(x):
+    found = [None, None, None]
+    found[int(x.argmax())] = x[0]
+    return x[0] if found[0] is None else found[0]
+
+
+def test_tensors_among_none_are_refused_at_their_line():
+    with pytest.raises(ExportFailed, match="holds None and tensors") as caught:
+        check(stored_beside_none, INDEXED[0])
+    assert caught.value.where is not None
+
+
 def test_only_pythons_own_containers_are_indexed_so():
     assert dynamic_list_methods.is_indexed([1])
     assert not dynamic_list_methods.is_indexed([])

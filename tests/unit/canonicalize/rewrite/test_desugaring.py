@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections import deque
 
 import pytest
 import torch
@@ -155,12 +156,74 @@ def test_values(value: object, other: int):
     assert plain(value, other) == rewritten(value, other)  # type: ignore[operator]
 
 
-def test_what_takes_a_value_apart_stays():
+def test_a_mapping_stays():
     plain, rewritten, left = both(
-        "match v:\n    case [a, *_]:\n        got.append(a)\n    case _:\n        pass\n"
+        'match v:\n    case {"a": a}:\n        got.append(a)\n    case _:\n        pass\n'
     )
     assert left
-    assert plain([1, 2]) == rewritten([1, 2]) == [1]  # type: ignore[operator]
+    assert plain({"a": 1}) == rewritten({"a": 1}) == [1]  # type: ignore[operator]
+
+
+def taken_apart(v, w):
+    a = b = rest = None
+    match v:
+        case []:
+            got = "none"
+        case 1 | 2 as a if w:
+            got = "number"
+        case [1, (2 | 3) as b]:
+            got = "two"
+        case [1, [a, *rest], "x"]:
+            got = "nested"
+        case [a, *rest, b] if a == b:
+            got = "same ends"
+        case (a, _):
+            got = "any two"
+        case [0, *_]:
+            got = "zero"
+        case _:
+            got = "rest"
+    return got, a, b, rest
+
+
+def test_sequences() -> None:
+    code = staging.rewritten(taken_apart)
+    assert code is not None
+    values = [
+        [],
+        1,
+        2,
+        5,
+        "",
+        "ab",
+        b"x",
+        [1],
+        [1, 2],
+        (1, 3),
+        [1, 4],
+        [1, [5, 6], "x"],
+        [1, [], "x"],
+        [3, 3],
+    ]
+    for v in [*values, [0], [0, 1, 2], deque([4, 5, 4]), range(2), range(3), {1: 2}, None, iter([1, 2])]:
+        for w in (0, 1):
+            wanted = taken_apart(v, w)
+            with staging.swapped({taken_apart: code}):
+                assert taken_apart(v, w) == wanted
+
+
+def taken_apart_by_tensors(x):
+    match [x[0].item(), (x[1].item(), x[2].item())]:
+        case [1.0, (k, _)]:
+            return x + k
+        case [a, (b, _) as pair] if a < b:
+            return x - a * len(pair)
+        case [_, *rest]:
+            return x * rest[0][1]
+
+
+def test_sequences_in_a_graph() -> None:
+    check(taken_apart_by_tensors, *CASES)
 
 
 def test_plain_yields_are_written_anew() -> None:

@@ -245,3 +245,21 @@ def test_a_list_whose_length_a_tensor_decides_is_refused_at_its_line() -> None:
     assert caught.value.where is not None
     assert caught.value.hint is not None
     assert "self.seen = []" in caught.value.hint
+
+
+class OfTwoNames(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = self.shown = torch.zeros(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sum += x
+        if x.sum() > 5:
+            self.shown = self.sum.clone()
+        return self.shown * 1
+
+
+def test_a_second_name_that_a_tensor_parts_from_the_first_is_refused_at_its_line() -> None:
+    with pytest.raises(ExportFailed, match="`shown` is a second name of a tensor") as caught:
+        programs(OfTwoNames())
+    assert caught.value.where is not None
