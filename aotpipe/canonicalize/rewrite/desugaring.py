@@ -1,6 +1,6 @@
 """Turns syntax that cannot be staged into simpler statements: `match`, walruses, `yield`, `suppress`.
 
-`Matches` makes `if` and `elif` of a `match` of values and sequences; `Suppressions` a `try` of `suppress(...)`.
+`Matches` makes `if` and `elif` of a `match` of values and sequences, `Suppressions` a `try` of `suppress()`.
 
 `Walrus` writes out what is computed at times only (`a and (n := b)`), or in every iteration of a loop. That
 becomes a function of its own when it is staged, and a walrus in it would assign a variable of that function:

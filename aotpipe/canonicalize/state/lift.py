@@ -309,7 +309,7 @@ def _of_two(state: State, layout: Sequence[Node], snapshots: Sequence[Snapshot])
     """Says which name of a tensor is one of another after a call, where the form is a known one otherwise."""
     fits_leaf = functools.partial(_is_of, {})
     columns = zip(state.roots, layout, snapshots, strict=True)
-    root = next(root for root, *each in columns if not _fits(*each, fits_leaf))
+    root = next(root for root, node, left in columns if not _fits(node, left, fits_leaf))
     what = "is a second name of a tensor, and a name of another one where a tensor decides"
     return StateRefused(root, (root.path,), what, "keep a copy from the start, or write with `copy_`")
 

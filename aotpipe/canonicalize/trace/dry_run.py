@@ -97,9 +97,15 @@ def summarize(
     known = (each.known for each in summary.alias_sets.values() if each is not None)
     left = (tensor for tensor in known if isinstance(tensor, torch.Tensor))
     for tensor in (*_tensors_in((start, summary.after)), *left):
-        for each in (*trace.part(_Regions).watches, watch):
-            each.take(_stood_for(tensor))
+        note_read(tensor)
+        watch.take(_stood_for(tensor))
     return summary
+
+
+def note_read(tensor: torch.Tensor) -> None:
+    """Note that the regions that run now to be summarized read a tensor, though no op of theirs does."""
+    for each in trace.part(_Regions).watches:
+        each.take(_stood_for(tensor))
 
 
 def only_computes(compute: Callable[[], object]) -> bool:

@@ -131,6 +131,7 @@ def _branch(
         return run
 
     if dry_run.is_unrecorded():
+        dry_run.note_read(chosen)
         results = [*fixpoint.stand_ins(abstracts, names, written), *(torch.full((), True) for _ in claimed)]
     else:
         operands = (*outer, *dry_run.sizes_of(summaries, outer))

@@ -543,3 +543,30 @@ def test_a_region_computes_with_sizes_of_tensors_that_it_does_not_take():
         (torch.ones(size, 2), sign * torch.tensor([1.0, -0.5, 2.0])) for size in (4, 2, 6) for sign in (1, -1)
     ]
     check(sizes_alone, *cases, dynamic_shapes={"x": {0: Dim("n", min=2, max=8)}, "y": None})
+
+
+def a_flag_from_outside(x):
+    flag = x.sum() > 0
+    y = x * 1
+    if x.max() > 0.5:  # noqa: SIM102  # no op of the outer branch reads the flag
+        if flag:
+            y = x * 2
+    return y
+
+
+def a_loop_with_returns(x):
+    while True:
+        if x.sum() > 0:
+            break
+        return x * 2
+    else:
+        return x * 3
+    return x * 4
+
+
+@pytest.mark.parametrize("model", [a_flag_from_outside, a_loop_with_returns])
+def test_a_branch_in_a_branch_decides_by_a_flag_that_nothing_else_reads(model: Any):
+    program = check(model, *SIGNS).entries[0].program
+    assert not any(
+        "_tensor_constant" in name for module in program.graph_module.modules() for name in vars(module)
+    )
