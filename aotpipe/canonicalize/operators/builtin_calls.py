@@ -67,6 +67,16 @@ def _on_traced(function: Function, staged: Function) -> Function:
     return either
 
 
+def as_size(sizes: Iterable[Any] = ()) -> torch.Size:
+    """`torch.Size(sizes)`, with torch's symbols for numbers that only a run knows."""
+
+    def size(each: Any) -> Any:
+        is_number = isinstance(each, torch.Tensor) and is_traced(each)
+        return host_scalars.as_symbol(_int(each)) if is_number else each
+
+    return torch.Size(map(size, sizes))
+
+
 def _number(value: Any) -> torch.Tensor:
     return host_scalars.item(as_tensor(value))
 
@@ -438,9 +448,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     torch.while_loop: _while_loop,
     **iteration_calls.CALLS,
     operator.getitem: lambda items, index: dynamic_list_methods.opened(items)[index],
-    torch.Size: lambda sizes=(): torch.Size(
-        [host_scalars.as_symbol(each) if host_scalars.is_host_scalar(each) else each for each in sizes]
-    ),
+    torch.Size: as_size,
 }
 # By identity, since a class may compare as it likes; with the function, to keep it alive.
 _TABLE: Final[dict[int, tuple[Any, Function]]] = {

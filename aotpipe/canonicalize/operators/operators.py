@@ -418,8 +418,22 @@ def require(test: object, text: str, message: Callable[[], object] | None = None
         raise raised(lambda: AssertionError(*(() if message is None else (message(),))))
 
 
+def add(left: Any, right: Any) -> Any:
+    """`left + right`, where `torch.Size` would take no number that only a run knows."""
+    if (
+        is_on()
+        and isinstance(left, tuple)
+        and isinstance(right, tuple)
+        and torch.Size in map(type, (left, right))
+    ):
+        left, right = map(builtin_calls.as_size, (left, right))
+    return left + right
+
+
 def augmented(name: str, left: Any, right: Any) -> Any:
     """`left += right` and its kin: the value that is assigned."""
+    if name == "Add" and type(left) is torch.Size:
+        return add(left, right)
     is_replaced = is_on() and (host_scalars.is_host_scalar(left) or isinstance(left, OptionalValue))
     return _operator(name, in_place=not is_replaced)(left, right)
 

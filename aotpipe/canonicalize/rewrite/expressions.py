@@ -1,4 +1,4 @@
-"""Rewrites expressions: `and`, `or`, `not`, comparisons, conditional expressions, calls, texts, `super()`."""
+"""Rewrites expressions: `and`, `or`, `not`, `+`, comparisons, `a if b else c`, calls, texts, `super()`."""
 
 from __future__ import annotations
 
@@ -104,6 +104,13 @@ class _Expressions(Own):
             _mark(node.operand)
         self.generic_visit(node)
         return calling("not_", node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        sides = (node.left, node.right)
+        if not isinstance(node.op, ast.Add) or any(isinstance(each, ast.Constant) for each in sides):
+            return node
+        return calling("add", *sides)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         _mark(node.test)

@@ -79,11 +79,21 @@ def asserted(x):
     return x * 2
 
 
+def sizes_with_a_number(x):
+    n = int(x.sum().abs()) + 1
+    if n > 2:
+        x = x + 1
+    size = x.shape
+    size += (n,)
+    counted = x.new_ones((n,) + x.shape[1:] + torch.Size([2])).sum(0)  # noqa: RUF005  # what packages write
+    return x[:, None].expand(size).sum(-1), counted, x.new_ones(torch.Size([x.abs().argmax(), 2])).sum(0)
+
+
 @pytest.mark.parametrize(
     "model",
     [
         *(of_math, smallest_and_largest, rounded, some_and_all, kinds, a_tensor_of_numbers, members),
-        *(checked, asserted),
+        *(checked, asserted, sizes_with_a_number),
     ],
     ids=lambda model: model.__name__,
 )
