@@ -36,6 +36,7 @@ from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
 from aotpipe.canonicalize.trace import constants
 from aotpipe.canonicalize.trace.return_values import Unwritten
+from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed
@@ -119,7 +120,10 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                     return staged(entry, first)
                 except ExportFailed as error:
                     rewritten = error
-            if not diagnosis.may_strict_mode_help(cause):
+            # Strict mode makes an assert of what is raised, whatever catches it.
+            is_caught = isinstance(cause.__cause__, tracing.CaughtByModel)
+            is_caught |= rewritten is not None and rewritten.code == EXCEPTION_CAUGHT
+            if is_caught or not diagnosis.may_strict_mode_help(cause):
                 break
         with listening() as log:
             try:

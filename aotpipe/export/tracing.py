@@ -144,6 +144,10 @@ _REFUSALS: Final[tuple[Any, ...]] = (
 )
 
 
+class CaughtByModel(Exception):
+    """The cause of an error that code of the model had caught."""
+
+
 @contextmanager
 def refusals_are_raised() -> Iterator[None]:
     """Raise after the body what code of the model caught in it of what stops a trace.
@@ -171,7 +175,7 @@ def refusals_are_raised() -> Iterator[None]:
     # Raised where no other exception is handled, of which it may be the cause.
     for caught in _caught_by_models(made):
         if all(caught is not each for each in _chain(raised)):
-            raise caught
+            raise caught from CaughtByModel()
     if raised is not None:
         raise raised
 
@@ -188,7 +192,9 @@ def _caught_by_models(errors: Iterable[BaseException]) -> Iterator[BaseException
     for error in errors:
         # The outermost frame of the traceback of a caught exception is the frame that caught it.
         caught = error.__traceback__
-        if caught is not None and source.is_model_code(caught.tb_frame.f_code.co_filename):
+        path = caught.tb_frame.f_code.co_filename if caught is not None else ""
+        # What `exec` compiled has no file.
+        if path.startswith("<") or (path and source.is_model_code(path)):
             yield error
 
 

@@ -190,6 +190,17 @@ def is_tried(code: CodeType, line: int) -> bool:
     )
 
 
+def may_suppress_at_yield(code: CodeType) -> bool:
+    """Whether a generator may end what is raised where it yields; it may where it has no source."""
+    found = syntax_of(code)
+    return found is None or any(
+        any(isinstance(inside, ast.Yield) for statement in node.body for inside in ast.walk(statement))
+        for node in ast.walk(found)
+        if (isinstance(node, ast.Try) and node.handlers)
+        or (isinstance(node, ast.With) and not all(map(lets_pass, node.items)))
+    )
+
+
 def lets_pass(item: ast.withitem) -> bool:
     """Whether a context manager is known to end no exception, as none of torch's does."""
     called = item.context_expr

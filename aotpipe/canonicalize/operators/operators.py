@@ -12,7 +12,7 @@ import itertools
 import operator
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -278,9 +278,13 @@ def _suppressing(manager: AbstractContextManager[Any]) -> Iterator[Any]:
 
 
 def _may_suppress(manager: Any) -> bool:
+    """Whether a context manager may suppress what its body raises; none of torch's does."""
+    if isinstance(manager, suppress | ExitStack):
+        return True
     generator = getattr(manager, "gen", None)
     if isinstance(generator, GeneratorType):
-        return any(each.opname == "CHECK_EXC_MATCH" for each in dis.get_instructions(generator.gi_code))
+        code = generator.gi_code
+        return source.is_model_code(code.co_filename) and source.may_suppress_at_yield(code)
     code = getattr(getattr(type(manager), "__exit__", None), "__code__", None)
     if code is None or not source.is_model_code(code.co_filename):
         return False

@@ -41,6 +41,9 @@ Assert = tuple[torch.Tensor, str]
 """What must hold, and what is said where it does not."""
 
 
+EXCEPTION_CAUGHT: Final = "exception-caught"
+"""The code of a refusal of what is raised where a tensor decides, and caught."""
+
 _MOST_REHEARSALS: Final = 700
 Place = tuple[bool, int]
 """Where a tensor decides in a run of a `try`: whether on a `try` inside of it, and how many came before."""
@@ -153,7 +156,7 @@ def refuse_unexplained(error: BaseException) -> None:
         raise refusal(
             f"{kind} is raised on one path of a branch or a loop on a tensor, and caught: {error}",
             "decide with `if` and `else` in place of `try` and `except`",
-            "paths-differ",
+            EXCEPTION_CAUGHT,
         ) from error
 
 
@@ -182,7 +185,7 @@ def rehearsing(taken: Ways) -> Iterator[Decisions]:
         raise refusal(
             "tensors decide at too many places whether the bodies of `try` raise",
             "let each `try` hold the one line that it is for, or decide with `if` and `else`",
-            "paths-differ",
+            EXCEPTION_CAUGHT,
         )
     around = [(each, each.counts.copy(), each.split) for each in asserts.decisions]
     with deciding(taken) as decisions, collected():
@@ -280,7 +283,7 @@ def refuse_caught(error: BaseException) -> None:
 
 def _refused(error: BaseException) -> Exception:
     said = f"{type(error).__name__} is raised where a tensor decides, and caught"
-    return refusal(said, "decide with `if` and `else` in place of `try` and `except`", "paths-differ")
+    return refusal(said, "decide with `if` and `else` in place of `try` and `except`", EXCEPTION_CAUGHT)
 
 
 def add_assert(truth: torch.Tensor, said: str) -> bool:

@@ -177,6 +177,7 @@ CODES: Final[Mapping[str, Code]] = {
     "raises-on-tensor": Code(
         "error", "an exception is raised on one of the paths that a tensor decides between"
     ),
+    "exception-caught": Code("error", "an exception that a tensor decides on is caught"),
     "number-from-tensor": Code(
         "error", "Python takes a number out of a tensor where the graph needs it known"
     ),

@@ -54,7 +54,8 @@ _SAID: Final[Mapping[str, str]] = {
 }
 # Of these the stage's own message says more than the expression.
 _OWN_WORDS: Final = frozenset(
-    {"list-grows", "loop-changes-form", "paths-differ", "python-object-changed", "written-in-place"}
+    "exception-caught list-grows loop-changes-form paths-differ "
+    "python-object-changed written-in-place".split()
 )
 _ADVICE: Final = "run torch.export.draft_export"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -316,9 +318,91 @@ def around_a_helper_by_a_name(x):
     return x + r
 
 
+def around_an_assert(x):
+    with SwallowsAll():
+        assert x.sum() < 5  # of which torch.export's strict mode makes an assert of the program
+        x = x + 1
+    return x * 2
+
+
+@contextmanager
+def swallowing_all() -> Iterator[None]:
+    try:  # noqa: SIM105  # as people write it
+        yield
+    except:  # noqa: E722
+        pass
+
+
+@contextmanager
+def swallowing_by_another() -> Iterator[None]:
+    with Swallows():
+        yield
+
+
+def under_a_bare_handler(x):
+    with swallowing_all():
+        x = positive(x)
+    return x * 2
+
+
+def under_a_manager_in_a_manager(x):
+    with swallowing_by_another():
+        x = positive(x)
+    return x * 2
+
+
+def under_a_named_suppress(x):
+    quiet = suppress(AssertionError, ValueError)
+    with quiet:
+        x = positive(x)
+    return x * 2
+
+
+@contextmanager
+def restoring() -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def under_what_suppresses_nothing(x):
+    with restoring():
+        x = positive(x)
+    return x * 2
+
+
+def test_a_manager_that_suppresses_nothing_leaves_an_assert() -> None:
+    check(under_what_suppresses_nothing, (torch.tensor([1.0, 2.0]),))
+
+
+WITHOUT_SOURCE = """
+class Model(torch.nn.Module):
+    def forward(self, x):
+        y = x * 1
+        with SwallowsAll():
+            assert x.sum() < 5
+            y = y + 1
+        return y
+"""
+
+
+def test_what_a_model_without_source_suppresses_is_refused() -> None:
+    names: dict[str, Any] = {"torch": torch, "SwallowsAll": SwallowsAll}
+    exec(WITHOUT_SOURCE, names)
+    with pytest.raises(ExportFailed):
+        check(names["Model"](), (torch.tensor([1.0, 2.0]),))
+
+
 @pytest.mark.parametrize(
     "model",
     [
+        around_an_assert,
+        under_a_bare_handler,
+        under_a_manager_in_a_manager,
+        under_a_named_suppress,
         under_a_class,
         under_a_generator,
         around_a_helper,
