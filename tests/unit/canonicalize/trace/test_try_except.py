@@ -18,6 +18,7 @@ from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.sweep import sweep
 from tests.unit.canonicalize.trace.agree import check
+from tests.unit.canonicalize.trace.asserting import around_an_assert
 
 VECTORS = tuple(
     (torch.tensor(v),)
@@ -316,13 +317,6 @@ def around_a_helper_by_a_name(x):
     with guard:
         r = positive(x)
     return x + r
-
-
-def around_an_assert(x):
-    with SwallowsAll():
-        assert x.sum() < 5  # of which torch.export's strict mode makes an assert of the program
-        x = x + 1
-    return x * 2
 
 
 @contextmanager
