@@ -44,6 +44,14 @@ class _Sent:
     since: float
 
 
+@dataclass(slots=True, eq=False)
+class _Session:
+    """A session that is open: whose worker has its state, and when it was last asked for."""
+
+    owner: _Worker
+    used: float
+
+
 class _Worker(asyncio.Protocol):
     """One process; its pool hears of what it says."""
 
@@ -151,8 +159,10 @@ class _Worker(asyncio.Protocol):
         for batch, answer in zip(sent.batches, message["calls"], strict=True):
             for call, result in zip(batch, answer["results"], strict=True):
                 call.run_ns = answer["ns"]
-                if "error" in result:
-                    self._pool.on_failed(self, call, _error(result))
+                error = _error(result) if "error" in result else None
+                self._pool.on_result(self, call, error)
+                if error is not None:
+                    call.fail(error)
                 elif not call.future.done():
                     call.future.set_result(
                         tuple(_copied(memory, *described) for described in result["outputs"])
@@ -188,7 +198,7 @@ class Pool:
     crashes: int = 0
     reason: str = "it is being loaded"
     _workers: list[_Worker] = field(default_factory=list)
-    _sessions: dict[str, tuple[_Worker, float]] = field(default_factory=dict)
+    _sessions: dict[str, _Session] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _mean_ns: float = 0.0
     _is_closing: bool = False
@@ -206,6 +216,11 @@ class Pool:
         return not self._is_closing and any(worker.is_ready for worker in self._workers)
 
     @property
+    def waiting(self) -> int:
+        """How many calls no worker has."""
+        return len(self.queue.waiting) + sum(len(worker.own) for worker in self._workers)
+
+    @property
     def running(self) -> int:
         """How many calls a worker has."""
         sent = (batch for worker in self._workers for each in worker.sent.values() for batch in each.batches)
@@ -215,10 +230,6 @@ class Pool:
     def sessions(self) -> int:
         """How many sessions are open."""
         return len(self._sessions)
-
-    def pids(self) -> list[int]:
-        """The processes of the workers."""
-        return [worker._process.pid for worker in self._workers if worker._process]  # noqa: SLF001
 
     async def start(self) -> None:
         """Start the workers and wait until the first is ready.
@@ -238,7 +249,7 @@ class Pool:
     async def close(self) -> None:
         """Let what waits and runs end, then end the workers."""
         self._is_closing = True
-        while self.queue.waiting or self.running or any(worker.own for worker in self._workers):
+        while self.waiting or self.running:
             if not self._workers:
                 self.queue.fail(NotReady("the model is being unloaded"))
                 break
@@ -261,10 +272,13 @@ class Pool:
             raise NotReady("the model is being unloaded", hint="ask again later")
         if not self.is_ready and self.crashes >= _CRASHES:
             raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
+        if self.waiting >= self.limits.max_queue_size:
+            raise QueueFull(f"{self.waiting} calls wait already", hint="ask again later")
         if call.session is None:
-            self.queue.put(call)
+            self.queue.waiting.append(call)
         else:
-            self._owner(call).own.append(call)
+            call.opened = self._opened(call.session, is_new=call.start)
+            call.opened.owner.own.append(call)
         if not self._is_scheduled:
             # What comes in the same turn of the loop goes in one message.
             self._is_scheduled = True
@@ -283,7 +297,7 @@ class Pool:
             batches: list[list[Call]] = []
             while worker.own and len(batches) < _MOST_CALLS:
                 call = worker.own.popleft()
-                if call.deadline is not None and call.deadline <= now:
+                if call.is_late(now):
                     call.fail(passed(call, now))
                 else:
                     batches.append([call])
@@ -311,12 +325,15 @@ class Pool:
         self.crashes = 0
         self._mean_ns += (ns - self._mean_ns) * (0.1 if self._mean_ns else 1.0)
 
-    def on_failed(self, worker: _Worker, call: Call, error: AotpipeError) -> None:
-        """Hear that a call failed; what crashed has no state that could be gone on from."""
-        if call.session is not None and (isinstance(error, ProgramCrashed) or call.start):
-            self._sessions.pop(call.session, None)
+    def on_result(self, worker: _Worker, call: Call, error: AotpipeError | None) -> None:
+        """Hear that a call of a session is over, and close the session where nothing can go on from it."""
+        if call.session is None or self._sessions.get(call.session) is not call.opened:
+            return  # it is closed, or begun anew by a later call
+        is_lost = isinstance(error, ProgramCrashed | UnknownModel) or (error is not None and call.start)
+        if is_lost or call.end:
+            del self._sessions[call.session]
+        if is_lost:
             worker.forget(call.session)
-        call.fail(error)
 
     def on_lost(self, worker: _Worker, how: str) -> None:
         """Hear that a worker is gone: its calls fail, and another one takes its place."""
@@ -327,14 +344,15 @@ class Pool:
         lost = [call for sent in worker.sent.values() for batch in sent.batches for call in batch]
         for call in (*lost, *worker.own):
             call.fail(error)
-        self._sessions = {name: each for name, each in self._sessions.items() if each[0] is not worker}
-        if self._is_closing:
-            return
+        self._sessions = {name: each for name, each in self._sessions.items() if each.owner is not worker}
+        if not self._is_closing:
+            self._replace(how, worker.refusal)
+
+    def _replace(self, how: str, refusal: AotpipeError | None = None) -> None:
+        """Start another worker for one that is gone, or that refused to load its program."""
         self.crashes += 1
         self.on_restart()
-        self.reason = f"its program {how}, {self.crashes} times in a row"
-        if worker.refusal is not None:
-            self.reason = worker.refusal.message
+        self.reason = refusal.message if refusal else f"its program {how}, {self.crashes} times in a row"
         if not self._started.done():
             self._started.set_exception(ProgramCrashed(f"the program {how} while it was loaded"))
             return
@@ -347,38 +365,39 @@ class Pool:
         self._timer = None
         self.dispatch()
 
-    def _owner(self, call: Call) -> _Worker:
-        assert call.session is not None
-        found = self._sessions.get(call.session)
-        if found is None or call.start:
-            if not call.start:
+    def _opened(self, name: str, *, is_new: bool) -> _Session:
+        """The session of a call, which it opens where it `is_new`."""
+        found = self._sessions.get(name)
+        if not is_new:
+            if found is None:
                 raise UnknownModel(
-                    f"no session is called {call.session!r}",
+                    f"no session is called {name!r}",
                     reason="it was not started, has ended, was idle for too long, or its worker died",
                     hint='begin one with "sequence_start": true',
                 )
-            ready = [worker for worker in self._workers if worker.is_ready]
-            if not ready:
-                raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
-            if found is None and len(self._sessions) >= self.limits.max_sessions:
-                raise QueueFull(
-                    f"{len(self._sessions)} sessions are open", hint="end some, or ask again later"
-                )
-            held = [each for each, _ in self._sessions.values()]
-            owner = found[0] if found else min(ready, key=held.count)
-        else:
-            owner = found[0]
-        if call.end:
-            self._sessions.pop(call.session, None)
-        else:
-            self._sessions[call.session] = (owner, self._loop.time())
-        return owner
+            found.used = self._loop.time()
+            return found
+        ready = [worker for worker in self._workers if worker.is_ready]
+        if not ready:
+            raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
+        if found is None and len(self._sessions) >= self.limits.max_sessions:
+            raise QueueFull(f"{len(self._sessions)} sessions are open", hint="end some, or ask again later")
+        held = [each.owner for each in self._sessions.values()]
+        session = _Session(found.owner if found else min(ready, key=held.count), self._loop.time())
+        self._sessions[name] = session
+        return session
 
     async def _start(self, delay_s: float = 0.0) -> None:
         await asyncio.sleep(delay_s)
-        worker = _Worker(self)
-        self._workers.append(worker)
-        await worker.start(self.config)
+        worker: _Worker | None = None
+        try:
+            worker = _Worker(self)
+            self._workers.append(worker)
+            await worker.start(self.config)
+        except OSError as error:  # too many processes or files, or no memory
+            if worker in self._workers:
+                self._workers.remove(worker)
+            self._replace(f"could not be started ({error.strerror or error})")
 
     async def _watch(self) -> None:
         """Kill what hangs, close sessions that are idle, fail what waited for too long."""
@@ -387,16 +406,18 @@ class Pool:
             now, limits = self._loop.time(), self.limits
             self.queue.expire(now)
             for worker in self._workers:
+                for call in [each for each in worker.own if each.is_late(now)]:
+                    worker.own.remove(call)
+                    call.fail(passed(call, now))
                 oldest = min((sent.since for sent in worker.sent.values()), default=now)
                 late = now - oldest > limits.call_timeout_s
                 if late or (not worker.is_ready and now - worker.since > _LOAD_TIMEOUT_S):
                     worker.kill(is_hung=True)
-            for name, (worker, used) in list(self._sessions.items()):
-                if now - used > limits.session_idle_s and not any(
-                    call.session == name for call in worker.own
-                ):
+            for name, session in list(self._sessions.items()):
+                is_asked = any(call.session == name for call in session.owner.own)
+                if now - session.used > limits.session_idle_s and not is_asked:
                     del self._sessions[name]
-                    worker.forget(name)
+                    session.owner.forget(name)
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ class Model:
         bundle = signatures.trusted(folder, key) if key else files.open_bundle(folder)
         manifest = bundle.manifest
         program = fitting(choose(manifest, options.target))
-        self.target, self.digest, self.folder = program.target, manifest.digest, folder
+        self.target, self.digest, self._bundle = program.target, manifest.digest, bundle
         is_batched = options.limits.max_batch_size > 1
         self.entries = {
             entry: Entry(entry, signature, batch_symbol(signature) if is_batched else "")
@@ -100,7 +101,7 @@ class Model:
     @property
     def waiting(self) -> int:
         """How many calls wait."""
-        return len(self.pool.queue.waiting)
+        return self.pool.waiting
 
     @property
     def running(self) -> int:
@@ -141,15 +142,20 @@ class Model:
         Raises:
             UnknownModel: None is small enough, or JSON has no numbers for it.
         """
-        entry = "forward" if "forward" in self.entries else next(iter(self.entries))
-        for golden in files.goldens(files.open_bundle(self.folder)):
-            arrays = {
-                name: golden.inputs[name] for name in self.entries[entry].inputs if name in golden.inputs
-            }
-            if golden.entry_point == entry and sum(each.nbytes for each in arrays.values()) <= _EXAMPLE_BYTES:
+        if self._example is None:
+            raise UnknownModel(f"no recorded call can be shown as JSON of {_EXAMPLE_BYTES} bytes")
+        return self._example
+
+    @cached_property
+    def _example(self) -> dict[str, Any] | None:
+        name = "forward" if "forward" in self.entries else next(iter(self.entries))
+        entry = self.entries[name]
+        for golden in files.goldens(self._bundle):
+            arrays = {each: golden.inputs[each] for each in entry.inputs if each in golden.inputs}
+            if golden.entry_point == name and sum(each.nbytes for each in arrays.values()) <= _EXAMPLE_BYTES:
                 with suppress(NotInJson):
-                    return protocol.example(arrays, has_state=bool(self.entries[entry].signature.state))
-        raise UnknownModel(f"no recorded call of {entry!r} can be shown as JSON of {_EXAMPLE_BYTES} bytes")
+                    return protocol.example(arrays, has_state=bool(entry.signature.state))
+        return None
 
 
 class Repository:
@@ -187,10 +193,7 @@ class Repository:
         """
         model = self._models.get(name)
         if model is None:
-            if name not in self._paths:
-                raise UnknownModel(
-                    f"no model is called {name[:80]!r}", reason=f"the models are: {', '.join(self._paths)}"
-                )
+            self._require(name)
             raise NotReady(f"the model {name!r} is not loaded", reason=self._reasons[name])
         if version and version != model.version:
             raise UnknownModel(

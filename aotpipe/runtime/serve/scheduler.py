@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from aotpipe.errors import DeadlinePassed, QueueFull
+from aotpipe.errors import DeadlinePassed
 from aotpipe.runtime.serve.channel import aligned
 from aotpipe.runtime.serve.tensors import Tensor
 
@@ -51,6 +51,7 @@ class Call:
         session: Whose state it reads and writes; None where the model has none.
         start: Whether the session begins with it.
         end: Whether the session ends with it.
+        opened: What the pool knows of the session.
         rows: How many rows of a batch it is; 0 where it is to run alone.
         key: Equal for calls that may be batched with each other.
         started: When it was sent to a worker.
@@ -65,10 +66,15 @@ class Call:
     session: str | None = None
     start: bool = False
     end: bool = False
+    opened: Any = None
     rows: int = 0
     key: object = None
     started: float = 0.0
     run_ns: int = 0
+
+    def is_late(self, now: float) -> bool:
+        """Whether its caller no longer waits."""
+        return self.deadline is not None and self.deadline <= now
 
     def fail(self, error: Exception) -> None:
         """Give the caller an error; nothing is done where it is gone."""
@@ -83,19 +89,11 @@ class Queue:
     limits: Limits
     waiting: deque[Call] = field(default_factory=deque)
 
-    def put(self, call: Call) -> None:
-        """Let a call wait.
-
-        Raises:
-            QueueFull: As many wait as may.
-        """
-        if len(self.waiting) >= self.limits.max_queue_size:
-            raise QueueFull(f"{len(self.waiting)} calls wait already", hint="ask again later")
-        self.waiting.append(call)
-
     def take(self, now: float) -> list[Call]:
         """The calls that are to run as one, next and now; none where they still wait for others."""
-        self.expire(now)
+        while self.waiting and self.waiting[0].is_late(now):
+            call = self.waiting.popleft()
+            call.fail(passed(call, now))
         if not self.waiting:
             return []
         first = self.waiting[0]
@@ -104,7 +102,8 @@ class Queue:
         limits = self.limits
         batch, rows = [], 0
         for call in self.waiting:
-            if call.key == first.key and rows + call.rows <= limits.max_batch_size:
+            fits = call.key == first.key and rows + call.rows <= limits.max_batch_size
+            if fits and not call.is_late(now):
                 batch.append(call)
                 rows += call.rows
                 if rows == limits.max_batch_size:
@@ -122,10 +121,10 @@ class Queue:
 
     def expire(self, now: float) -> None:
         """Fail the calls whose callers no longer wait."""
-        if any(call.deadline is not None and call.deadline <= now for call in self.waiting):
-            for call in [each for each in self.waiting if each.deadline is not None and each.deadline <= now]:
-                self.waiting.remove(call)
-                call.fail(passed(call, now))
+        late = [call for call in self.waiting if call.is_late(now)]
+        for call in late:
+            self.waiting.remove(call)
+            call.fail(passed(call, now))
 
     def due_in(self, now: float) -> float | None:
         """Seconds until the first call has waited for long enough to be batched with fewer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -111,6 +112,27 @@ class Server:
         """End it as a supervisor does; returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
+
+
+def mutated(numbers: random.Random, request: bytes) -> bytes:
+    """A request of one row of four numbers in which a few bytes, or its shape, are others."""
+    body = bytearray(request)
+    for _ in range(numbers.randint(0, 5)):
+        place = numbers.randrange(len(body))
+        match numbers.randrange(4):
+            case 0:
+                body[place] = numbers.randrange(256)
+            case 1:
+                del body[place : place + numbers.randint(1, 9)]
+            case 2:
+                body[place:place] = numbers.choice([b"[", b"-", b"9" * 30, b"null", b'"', b"{}", b"1e400"])
+            case 3:
+                sizes = [
+                    numbers.choice([0, 1, 4, 2**31, 2**63, 2**70, -1]) for _ in range(numbers.randint(0, 5))
+                ]
+                body = bytearray(bytes(body).replace(b"[1, 4]", json.dumps(sizes).encode()))
+        body = body or bytearray(b" ")
+    return bytes(body)
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,31 @@ def test_each_session_has_a_state_of_its_own(served: Server) -> None:
     assert add(served, "never") == 404
 
 
+def test_a_call_of_a_session_that_was_not_run_changes_nothing(serve: Start) -> None:
+    server = serve("count", options=("--max-queue-size", "2"))
+    assert add(server, "a", start=True) == 1
+    stopped = server.workers()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        parameters = {"sequence_id": "a", "sequence_end": True, "timeout": 400_000}
+        answers.append(server.infer("count", "x", [1, 0, 0], [3], parameters=parameters)[0])
+
+    # Two are with the worker, two wait for it and are late, and no more may wait.
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.05)
+    time.sleep(0.8)
+    os.kill(stopped, signal.SIGCONT)
+    for thread in threads:
+        thread.join()
+    # The first that ran ended the session, which the second then found closed.
+    assert sorted(answers) == [200, 404, 429, 429, 504, 504]
+    assert [add(server, "a"), add(server, "a", start=True)] == [404, 1]
+
+
 def test_sessions_are_bounded_and_expire(serve: Start) -> None:
     server = serve("count", options=("--max-sessions", "2", "--session-idle-s", "1.5"))
     assert [add(server, "a", start=True), add(server, "b", start=True)] == [1, 1]

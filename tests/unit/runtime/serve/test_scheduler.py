@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.errors import DeadlinePassed, QueueFull
+from aotpipe.errors import DeadlinePassed
 from aotpipe.runtime.serve.scheduler import Call, Limits, Queue, described
 from aotpipe.runtime.serve.tensors import Tensor
 
@@ -36,7 +35,7 @@ def test_every_call_runs_once_in_a_batch_that_is_not_too_large(
     queue = Queue(Limits(max_batch_size=most))
     put = [call(rows if rows <= most else 0, key=key) for rows, key in calls]
     for each in put:
-        queue.put(each)
+        queue.waiting.append(each)
     ran: list[Call] = []
     while batch := queue.take(0.0):
         assert len({(each.entry, each.key) for each in batch}) == 1
@@ -50,39 +49,32 @@ def test_every_call_runs_once_in_a_batch_that_is_not_too_large(
 
 def test_a_batch_waits_for_others_no_longer_than_the_delay() -> None:
     queue = Queue(Limits(max_batch_size=8, max_queue_delay_s=1.0))
-    queue.put(call(2, received=10.0))
+    queue.waiting.append(call(2, received=10.0))
     assert queue.take(10.5) == []
     assert queue.due_in(10.5) == 0.5
-    queue.put(call(3, received=10.6))
+    queue.waiting.append(call(3, received=10.6))
     assert len(queue.take(11.0)) == 2
 
 
 def test_a_preferred_size_and_a_full_batch_run_at_once() -> None:
     limits = Limits(max_batch_size=8, preferred_batch_size=(4, 8), max_queue_delay_s=1.0)
     queue = Queue(limits)
-    queue.put(call(3))
+    queue.waiting.append(call(3))
     assert queue.take(0.0) == []
-    queue.put(call(1))
+    queue.waiting.append(call(1))
     assert [each.rows for each in queue.take(0.0)] == [3, 1]
     for _ in range(3):
-        queue.put(call(3))
+        queue.waiting.append(call(3))
     assert [each.rows for each in queue.take(2.0)] == [3, 3]
 
 
 def test_a_call_whose_time_is_over_does_not_run() -> None:
     queue = Queue(Limits())
     late, on_time = call(0, deadline=1.0), call(0, deadline=3.0)
-    queue.put(late)
-    queue.put(on_time)
+    queue.waiting.append(late)
+    queue.waiting.append(on_time)
     assert queue.take(2.0) == [on_time]
     assert isinstance(late.future.exception(), DeadlinePassed)
-
-
-def test_a_full_queue_refuses() -> None:
-    queue = Queue(Limits(max_queue_size=1))
-    queue.put(call(0))
-    with pytest.raises(QueueFull):
-        queue.put(call(0))
 
 
 def test_a_batch_is_written_row_after_row() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import aotpipe
-from tests.unit.runtime.serve.conftest import Server
+from tests.unit.runtime.serve.conftest import Server, mutated
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., Server]
@@ -100,26 +100,8 @@ def test_10_000_random_requests(serve: Start, print_table: PrintTable) -> None:
     statuses: Counter[int] = Counter()
     before = 0
     for number in range(10_000):
-        body = bytearray(BODY)
-        for _ in range(numbers.randint(0, 5)):
-            place = numbers.randrange(len(body))
-            match numbers.randrange(4):
-                case 0:
-                    body[place] = numbers.randrange(256)
-                case 1:
-                    del body[place : place + numbers.randint(1, 9)]
-                case 2:
-                    body[place:place] = numbers.choice(
-                        [b"[", b"-", b"9" * 30, b"null", b'"', b"{}", b"1e400"]
-                    )
-                case 3:
-                    sizes = [
-                        numbers.choice([0, 1, 4, 2**31, 2**63, 2**70, -1])
-                        for _ in range(numbers.randint(0, 5))
-                    ]
-                    body = bytearray(bytes(body).replace(b"[1, 4]", json.dumps(sizes).encode()))
-            body = body or bytearray(b" ")
-        statuses[server.ask("/v2/models/mlp/infer", bytes(body))[0]] += 1
+        body = mutated(numbers, BODY)
+        statuses[server.ask("/v2/models/mlp/infer", body)[0]] += 1
         if number == 1000:
             before = rss_bytes(server.process.pid)
     after = rss_bytes(server.process.pid)
