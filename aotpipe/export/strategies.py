@@ -120,10 +120,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                     return staged(entry, first)
                 except ExportFailed as error:
                     rewritten = error
-            # Strict mode makes an assert of what is raised, whatever catches it.
-            is_caught = isinstance(cause.__cause__, tracing.CaughtByModel)
-            is_caught |= rewritten is not None and rewritten.code == EXCEPTION_CAUGHT
-            if is_caught or not diagnosis.may_strict_mode_help(cause):
+            if not _may_strict_mode_help(cause, rewritten):
                 break
         with listening() as log:
             try:
@@ -150,6 +147,13 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     if cause is not None and rewritten is None and diagnosis.may_rewriting_help(cause):
         return staged(entry, first)
     raise rewritten or first
+
+
+def _may_strict_mode_help(cause: BaseException, rewritten: ExportFailed | None) -> bool:
+    # Strict mode makes an assert of what is raised, whatever catches it.
+    is_caught = rewritten is not None and rewritten.code == EXCEPTION_CAUGHT
+    is_caught |= isinstance(cause.__cause__, tracing.CaughtByModel)
+    return not is_caught and diagnosis.may_strict_mode_help(cause)
 
 
 def _followed(entry: CanonicalEntry, log: GuardLog, first: ExportFailed | None) -> Traced | None:

@@ -283,11 +283,9 @@ def _may_suppress(manager: Any) -> bool:
         return True
     generator = getattr(manager, "gen", None)
     is_generator = isinstance(generator, GeneratorType)
-    code = (
-        generator.gi_code
-        if is_generator
-        else getattr(getattr(type(manager), "__exit__", None), "__code__", None)
-    )
+    code: Any = getattr(getattr(type(manager), "__exit__", None), "__code__", None)
+    if isinstance(generator, GeneratorType):
+        code = generator.gi_code
     if code is None or not source.is_model_code(code.co_filename):
         return False
     if is_generator:
