@@ -282,14 +282,12 @@ def _may_suppress(manager: Any) -> bool:
     if isinstance(manager, suppress | ExitStack):
         return True
     generator = getattr(manager, "gen", None)
-    is_generator = isinstance(generator, GeneratorType)
-    code: Any = getattr(getattr(type(manager), "__exit__", None), "__code__", None)
     if isinstance(generator, GeneratorType):
-        code = generator.gi_code
+        body = generator.gi_code
+        return source.is_model_code(body.co_filename) and source.may_suppress_at_yield(body)
+    code = getattr(getattr(type(manager), "__exit__", None), "__code__", None)
     if code is None or not source.is_model_code(code.co_filename):
         return False
-    if is_generator:
-        return source.may_suppress_at_yield(code)
     steps = itertools.pairwise(dis.get_instructions(code))
     return any(
         step.opname == "RETURN_VALUE" and (before.opname != "LOAD_CONST" or before.argval)
