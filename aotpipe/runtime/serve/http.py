@@ -175,9 +175,11 @@ class Application:
         return hmac.compare_digest(headers.get(b"authorization", b""), self._token)
 
     async def _infer(self, request: _Request) -> Answer:
-        model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
-        with model.metrics.counting_failures():
+        name, version = request.matched["model"], request.matched.get("version", "")
+        with self._repository.model(name, version).metrics.counting_failures():
             body = await self._body(request)
+            # Asked for again: it may have been loaded anew while the body came.
+            model = self._repository.model(name, version)
             read = protocol.read(
                 body, _json_length(request.headers), model.entries, timeout_s=self._timeout_s
             )

@@ -202,6 +202,7 @@ class Pool:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _mean_ns: float = 0.0
     _is_closing: bool = False
+    _is_closed: bool = False
     _is_scheduled: bool = False
     _timer: asyncio.TimerHandle | None = None
 
@@ -254,6 +255,7 @@ class Pool:
                 self.queue.fail(NotReady("the model is being unloaded"))
                 break
             await asyncio.sleep(0.005)
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         for worker in list(self._workers):
@@ -268,7 +270,7 @@ class Pool:
             NotReady: No program runs, and none is about to.
             UnknownModel: The call goes on with a session that is not open.
         """
-        if not self._workers and self._is_closing:
+        if self._is_closed:
             raise NotReady("the model is being unloaded", hint="ask again later")
         if not self.is_ready and self.crashes >= _CRASHES:
             raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -41,6 +42,22 @@ def test_a_reload_under_load_fails_no_request(serve: Start) -> None:
         thread.join()
     assert set(answers) == {200}
     assert len(answers) > 20
+
+
+def test_a_request_whose_body_comes_during_a_reload_is_answered(serve: Start) -> None:
+    server = serve("mlp", options=("--model-control",))
+    body = b'{"inputs": [{"name": "input", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}'
+    head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(head.encode() + body[:10])
+        before = server.workers()
+        assert server.ask("/v2/repository/models/mlp/load", {})[0] == 200
+        deadline = time.monotonic() + 20
+        while set(before) & set(server.workers()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        client.sendall(body[10:])
+        assert b" 200 " in client.recv(1000)
 
 
 def test_a_version_that_cannot_be_loaded_leaves_the_one_that_is_served(bundles: Path, tmp_path: Path) -> None:
