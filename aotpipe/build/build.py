@@ -262,6 +262,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
                 findings=prepared.findings,
                 parts=prepared.loadable.parts,
                 precision=work.request.precision,
+                quantization=work.request.quantization,
             )
     report = Report(
         name=prepared.name,

@@ -67,6 +67,7 @@ class Chain:
         self.recorder = recorder
         self._specialize = specialize and not request.islands
         self.rulesets = tuple(rulesets) or request.rulesets
+        self._original: Canonical | None = None  # the model in floats, where it is quantized
         if exported is not None:
             self.canonical = exported.canonical
             self.exported = self._narrowed(exported)
@@ -88,6 +89,8 @@ class Chain:
                 from aotpipe.canonicalize import canonicalize
 
                 model = canonicalize(spec)
+                if self.request.quantization is not None:
+                    self._original, model = model, _quantized(model)
             if self.request.islands:
                 from aotpipe.islands.tracing import discover
 
@@ -256,6 +259,11 @@ class Chain:
                     reason=str(error),
                     hint="give example inputs that the model takes",
                 ) from error
+            if self._original is not None and calls is None:
+                from aotpipe.validate.accuracy import accuracy
+
+                beside = accuracy(self._original, legal.signatures, found.goldens)
+                found = replace(found, findings=(*found.findings, *beside))
         self.recorder.found(found.findings)
         return found
 
@@ -308,6 +316,24 @@ class Chain:
     def _tracing(self, *, go_on: bool = False) -> Iterator[None]:
         with rarer_collections(), recording(go_on=go_on) if self.request.islands else nullcontext():
             yield
+
+
+def _quantized(original: Canonical) -> Canonical:
+    from aotpipe.canonicalize import canonicalize
+    from aotpipe.canonicalize.modules import is_function
+    from aotpipe.model.quantization import quantized
+
+    if is_function(original.model):
+        raise SpecInvalid(
+            f"{original.spec.name!r} is a function, and its layers cannot be quantized",
+            hint="give the nn.Module; EntryPoint(method=...) names another method than forward",
+        )
+    found = quantized(original.model)
+    kept = f"; {', '.join(found.kept)} stay as they are" if found.kept else ""
+    message = f"{found.layers} linear layers are computed in int8{kept}"
+    finding = Finding(severity="note", code="quantization", message=message)
+    made = canonicalize(replace(original.spec, build=lambda: found.model))
+    return replace(made, findings=(*made.findings, finding))
 
 
 def write_weights(

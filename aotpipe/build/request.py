@@ -18,7 +18,7 @@ from aotpipe.backends import ModuleKey, Ruleset, module_of, ruleset
 from aotpipe.backends import dialect as dialect_of
 from aotpipe.backends.xla.estimate import chips
 from aotpipe.build.record import front_key
-from aotpipe.core.precision import Precision
+from aotpipe.core.precision import Precision, Quantization, quantization_of
 from aotpipe.core.stages import Dialect
 from aotpipe.core.targets import Backend, Target, expand
 from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
@@ -42,6 +42,7 @@ class ModelOptions(TypedDict, total=False):
         name: Names the bundle; by default the Spec's name.
         dtype: `bf16` or `f16`: what products of matrices are computed in, and their weights stored in
             (`aotpipe.core.precision`).
+        quantize: `int8`: store the weights of linear layers so, and multiply integers (`model.quantization`).
         keep_float32: Ops, and groups of ops, that stay in float32 beside norms, softmax, losses and sums.
         allow_islands: Cut out what cannot be in a program: functions marked by `eager_island`, and ops that
             have no lowering. The bundle then holds a chain of programs and Python.
@@ -58,6 +59,7 @@ class ModelOptions(TypedDict, total=False):
     tensorize: Sequence[str]
     entry_points: Mapping[str, EntryPoint] | None
     name: str | None
+    quantize: str | None
     dtype: str | None
     keep_float32: Sequence[str]
     allow_islands: bool
@@ -69,12 +71,14 @@ class ModelOptions(TypedDict, total=False):
 
 FIRST_STAGE: Final[Mapping[str, Until]] = {
     **dict.fromkeys(("dynamic_shapes", "value_ranges", "examples", "optional", "tensorize"), "canonicalize"),
-    **dict.fromkeys(("entry_points", "name"), "canonicalize"),
+    **dict.fromkeys(("entry_points", "name", "quantize"), "canonicalize"),
     **dict.fromkeys(("dtype", "keep_float32"), "export"),
     **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
 }
 """By option, the first stage of a build that it changes."""
-_OF_SPEC: Final = tuple(name for name, stage in FIRST_STAGE.items() if stage == "canonicalize")
+_OF_SPEC: Final = tuple(
+    name for name, stage in FIRST_STAGE.items() if stage == "canonicalize" and name != "quantize"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,7 @@ class Request:
     islands: bool = False
     mesh: Mesh | None = None
     rules: tuple[Rule, ...] = ()
+    quantization: Quantization | None = None
     precision: Precision | None = None
 
     @classmethod
@@ -120,8 +125,8 @@ class Request:
             TargetError: Islands are allowed, and a target has no chains; the dialect is none of IREE's, or
                 no target is.
             MeshError: It is no mesh, or a target has none of so many devices; arrays are split over no mesh.
-            SpecInvalid: Islands are allowed, and another precision is asked for; no such precision; an option
-                that changes a stage which is not run.
+            SpecInvalid: Islands are allowed, and another precision is asked for; no such precision or
+                quantization; an option that changes a stage which is not run.
         """
         _require_known(options, until)
         chosen = expand(targets)
@@ -168,6 +173,7 @@ class Request:
             islands=islands,
             mesh=devices,
             rules=splits,
+            quantization=quantization_of(options.get("quantize")),
             precision=precision,
         )
 
@@ -227,6 +233,7 @@ class Request:
             "islands": self.islands,
             "mesh": str(self.mesh or ""),
             "rules": list(map(str, self.rules)),
+            "quantization": self.quantization or "",
             "precision": [self.precision.dtype, *self.precision.keep] if self.precision else [],
         }
         options = {

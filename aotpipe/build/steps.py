@@ -158,6 +158,8 @@ def _built_as(opened: Reopened) -> tuple[list[str], ModelOptions]:
         options["dialect"] = dialect
     if precision is not None:
         options["dtype"], options["keep_float32"] = precision.dtype, precision.keep
+    if opened.manifest.quantization is not None:
+        options["quantize"] = opened.manifest.quantization
     if opened.manifest.parts is not None:
         options["allow_islands"] = True
     return targets, options

@@ -37,6 +37,11 @@ def as_module(model: Callable[..., Any]) -> nn.Module:
     return wrapper
 
 
+def is_function(model: nn.Module) -> bool:
+    """Whether a model is a function, which `as_module` made a module of."""
+    return type(model).__module__ == __name__
+
+
 def entry_module(
     model: nn.Module,
     method: str,

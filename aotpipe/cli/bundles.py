@@ -45,7 +45,7 @@ def inspect(*, bundle: Path, verify: bool, as_json: bool) -> None:
 def _inspected(bundle: Bundle) -> dict[str, Any]:
     manifest = bundle.manifest
     return {
-        **attributes(manifest, "name digest weights precision findings files"),
+        **attributes(manifest, "name digest weights quantization precision findings files"),
         "path": str(bundle.path),
         "entry_points": manifest.signatures,
         "programs": [
@@ -79,6 +79,8 @@ def _inspected_text(bundle: Bundle) -> str:
         "size": f"{size(total)} in {len(manifest.files)} files, {len(manifest.weights)} weights",
         "weights": f"{size(manifest.files[WEIGHTS].size_bytes)}, with the initial state, for all programs",
     }
+    if manifest.quantization:
+        head["quantization"] = f"linear layers in {manifest.quantization}"
     if manifest.precision:
         head["precision"] = str(manifest.precision)
     every = [

@@ -162,6 +162,11 @@ _MODEL_OPTIONS: Final[Mapping[Until, tuple[Callable[[Any], Any], ...]]] = {
             help="The values that a call may pass for an input, such as input_ids=0:30521; "
             "once for each input.",
         ),
+        click.option(
+            "--quantize",
+            metavar="SCHEME",
+            help="int8: store the weights of linear layers in 8 bits, and multiply integers.",
+        ),
     ),
     "export": (
         click.option(

@@ -17,6 +17,8 @@ from typing import Any, Final, Literal, Self
 from aotpipe.errors import SpecInvalid
 
 Kind = Literal["product", "island", "other"]
+Quantization = Literal["int8"]
+"""Linear layers with weights in int8 by output, and activations in int8 by row."""
 
 _DTYPES: Final = {"bf16": "bfloat16", "f16": "float16", "bfloat16": "bfloat16", "float16": "float16"}
 
@@ -112,3 +114,24 @@ class Precision:
 
 
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {**PRODUCTS, **ISLANDS}
+
+
+def quantization_of(given: str | None) -> Quantization | None:
+    """What a user typed; None where nothing is quantized.
+
+    Raises:
+        SpecInvalid: There is no such quantization.
+    """
+    match given:
+        case None | "":
+            return None
+        case "int8":
+            return "int8"
+        case _ if "int4" in given:
+            raise SpecInvalid(
+                f"weights are not quantized as {given!r}",
+                reason="IREE's products by groups of int4 take 7 times as long as those of float32",
+                hint="take int8",
+            )
+        case _:
+            raise SpecInvalid(f"{given!r} is no quantization", hint="take int8")

@@ -75,3 +75,47 @@ def test_both_ways_to_iree_take_fewer_bits(dtype: str, tmp_path: Path) -> None:
     )
     [row] = built.report.targets
     assert (row.status, row.dialect) == ("executed", "stablehlo")
+
+
+class Head(torch.nn.Module):
+    """A layer over a batch that varies, and one of which the weights are tied to an embedding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(80, 64)
+        self.body = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 64))
+        self.head = torch.nn.Linear(64, 80, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(self.words(ids)))
+
+
+def test_a_quantized_model_is_at_parity_and_takes_a_quarter_of_the_room(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Head().eval()
+    inputs = {
+        "args": (torch.arange(6).reshape(2, 3),),
+        "dynamic_shapes": {"ids": {0: aotpipe.Dim("batch", min=1, max=4)}},
+        "value_ranges": {"ids": (0, 79)},
+    }
+    sizes = {}
+    for scheme in (None, "int8"):
+        built = aotpipe.build(
+            model,
+            **inputs,
+            targets=["iree-cpu-host", "iree-vmvx", "xla-cpu-host"],
+            buckets={"batch": [1, 4]},
+            quantize=scheme,
+            out=tmp_path / (scheme or "float32"),
+            latency=False,
+        )
+        assert [row.status for row in built.report.targets] == ["executed"] * 3
+        sizes[scheme] = (built.path / "weights.safetensors").stat().st_size
+    embedding = 80 * 64 * 4
+    assert sizes["int8"] - embedding < 0.35 * (sizes[None] - embedding) + 80 * 64
+    found = {finding.code: finding.message for finding in built.report.findings}
+    assert found["quantization"] == "3 linear layers are computed in int8"
+    assert "cosine similarity 0.999" in found["quantization-accuracy"]
+    assert built.manifest.quantization == "int8"
+    assert steps.revalidate(built.path, model, **inputs, targets=["iree-cpu-host"]).ok

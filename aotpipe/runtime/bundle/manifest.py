@@ -8,6 +8,7 @@
     findings      what a user should know of the build
     parts         of a model with islands of Python: signatures and asserts of the programs' segments, and the
                   chain of steps of each entry point; absent otherwise
+    quantization  how linear layers are quantized; absent where none is
     precision     what is computed in fewer bits; absent where nothing is
     arrays        dtype and shape of each array in the file of weights; older releases did not say so
     files         every other file of the bundle: SHA-256 and size
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.precision import Precision
+from aotpipe.core.precision import Precision, Quantization
 from aotpipe.core.serialization import OMIT_EMPTY, from_json, to_json
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Dialect, Finding, Partition, Schedule, Status
@@ -147,6 +148,7 @@ class Manifest:
     findings: tuple[Finding, ...]
     files: Mapping[str, File]
     parts: Parts | None = field(default=None, metadata=OMIT_EMPTY)
+    quantization: Quantization | None = field(default=None, metadata=OMIT_EMPTY)
     precision: Precision | None = field(default=None, metadata=OMIT_EMPTY)
     arrays: Mapping[str, str] = field(default_factory=dict, metadata=OMIT_EMPTY)
 

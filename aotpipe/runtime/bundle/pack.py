@@ -27,7 +27,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
-from aotpipe.core.precision import Precision
+from aotpipe.core.precision import Precision, Quantization
 from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Parity, Validated
@@ -66,6 +66,7 @@ def pack(
     findings: Sequence[Finding] = (),
     parts: Parts | None = None,
     precision: Precision | None = None,
+    quantization: Quantization | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -81,6 +82,7 @@ def pack(
         findings: What a user should know of the build.
         parts: Of a model with islands.
         precision: What is computed in fewer bits.
+        quantization: How linear layers are quantized.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -112,6 +114,7 @@ def pack(
                 files=packed,
                 parts=parts and _without_folders(parts),
                 precision=precision,
+                quantization=quantization,
             )
             written = manifests.write(manifest)
             manifests.read(written)  # so that no bundle passes a limit that its readers have

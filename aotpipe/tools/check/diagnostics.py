@@ -232,6 +232,8 @@ CODES: Final[Mapping[str, Code]] = {
     "eager-island": Code("note", "a part of the model stays Python"),
     "parity-inputs": Code("note", "how the inputs were drawn that programs are compared on"),
     "uninformative-output": Code("note", "no compared call says anything of an output"),
+    "quantization": Code("note", "linear layers are computed in int8"),
+    "quantization-accuracy": Code("note", "how far a quantized model is from the model in floats"),
     "precision": Code("note", "products are computed in fewer bits"),
     "precision-overflow": Code("warning", "a number overflows in fewer bits, and is not compared"),
 }

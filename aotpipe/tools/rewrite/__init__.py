@@ -23,14 +23,14 @@ from torch import nn
 from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
-from aotpipe.canonicalize.modules import as_module
+from aotpipe.canonicalize.modules import as_module, is_function
 from aotpipe.canonicalize.trace import decisions
 from aotpipe.core.stages import Canonical, Exported
 from aotpipe.errors import AotpipeError, RewriteFailed
 from aotpipe.export import strategies
 from aotpipe.model import reference, source
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.from_graph import generate_class, is_function_module
+from aotpipe.tools.rewrite.from_graph import generate_class
 from aotpipe.tools.rewrite.from_source import register, rewrite_source
 from aotpipe.tools.rewrite.proof import REPORT, Proof, prove
 from aotpipe.tools.rewrite.result import Code, Way, Written
@@ -176,7 +176,7 @@ def made(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
 
 def _moved(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
     """A copy of the original whose parts are of the written file's classes."""
-    if is_function_module(original):
+    if is_function(original):
         return as_module(getattr(module, code.class_name))
     model = copy.deepcopy(original)
     register(model, code.attributes)

@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree  # torch.export's own flattening; see canonicalize.pytrees
 
 from aotpipe.canonicalize.inputs.pytrees import PLAIN
-from aotpipe.canonicalize.modules import as_module
+from aotpipe.canonicalize.modules import is_function
 from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry
 from aotpipe.model.source import signature_of
@@ -77,19 +77,14 @@ def generate_class(exported: Exported, stem: str = "model", *, direct: bool = Fa
 def class_name_of(canonical: Canonical) -> str:
     """The class of the model, or the function's name as a class has it."""
     found = type(canonical.model).__name__
-    if is_function_module(canonical.model):
+    if is_function(canonical.model):
         found = "".join(part[:1].upper() + part[1:] for part in found.split("_"))
     return found if is_name(found) else "Model"
 
 
-def is_function_module(model: torch.nn.Module) -> bool:
-    """Whether a model is a function, which only wears a module."""
-    return type(model).__module__ == as_module.__module__
-
-
 def definition_of(model: torch.nn.Module) -> Any:
     """The class of a model, or the function that it is."""
-    return inspect.unwrap(model.forward) if is_function_module(model) else type(model)
+    return inspect.unwrap(model.forward) if is_function(model) else type(model)
 
 
 def method_of(canonical: Canonical, entry_point: str) -> str:

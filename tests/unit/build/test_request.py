@@ -164,6 +164,17 @@ def test_a_mesh_fits_every_target():
         asked("xla-cpu-host", shard=["w=(x, None)"])
 
 
+def test_a_quantization_is_read():
+    assert asked(quantize="int8").quantization == "int8"
+    assert asked(quantize=None).quantization is None
+    assert asked(quantize="int8").key != asked().key
+    with pytest.raises(SpecInvalid, match="no quantization") as caught:
+        asked(quantize="int7")
+    assert caught.value.hint == "take int8"
+    with pytest.raises(SpecInvalid, match="7 times as long"):
+        asked(quantize="int4-weights")
+
+
 def test_a_precision_is_read():
     assert asked(dtype="bf16", keep_float32=["gelu"]).precision == Precision("bfloat16", ("gelu",))
     with pytest.raises(SpecInvalid, match="no dtype"):

@@ -61,6 +61,21 @@ def matmul(out: Out, left: Array, right: Array) -> Array:
     return contract(left, right, ((left.ndim - 1,), (right.ndim - 2,)), tuple(batch))
 
 
+def _integer_product(out: Out, left: Array, right: Array) -> Array:
+    """Of int8, summed in int32."""
+
+    def product(x: Array, y: Array) -> Array:
+        return lax.dot(x, y, preferred_element_type=out.dtype)
+
+    if left.shape[0] != 1:
+        return product(left, right)
+    # XLA's CPU compiler fuses a product of one row with what makes the row, which it computes again for each
+    # column.
+    return lax.platform_dependent(
+        left, right, cpu=lambda x, y: product(jnp.pad(x, ((0, 1), (0, 0))), y)[:1], default=product
+    )
+
+
 def vector_product(out: Out, left: Array, right: Array) -> Array:
     """A matrix or a vector by a vector."""
     return contract(cast(left, out.dtype), cast(right, out.dtype), ((left.ndim - 1,), (0,)))
@@ -146,11 +161,7 @@ OPS: Final[dict[Any, Any]] = {
     (aten.mv.default, aten.dot.default): (vector_product, _padded_product),
     (aten.addmm.default, aten.baddbmm.default): _plus(matmul),
     aten.addmv.default: _plus(vector_product),
-    # Of int8, summed in int32.
-    aten._int_mm.default: (
-        lambda out, x, y: lax.dot(x, y, preferred_element_type=out.dtype),
-        _padded_product,
-    ),
+    aten._int_mm.default: (_integer_product, _padded_product),
     aten._fft_c2c.default: (c2c, _unpadded),
     aten._fft_r2c.default: (r2c, _unpadded),
     aten._fft_c2r.default: (c2r, _unpadded),

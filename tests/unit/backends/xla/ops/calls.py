@@ -177,6 +177,7 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
     yield aten.view_as_real.default, torch.complex(x, x.exp())
     yield aten.imag.default, torch.complex(x, x.exp())
     yield aten._int_mm.default, torch.ones(32, 16, dtype=torch.int8), torch.ones(16, 8, dtype=torch.int8)
+    yield aten._int_mm.default, torch.arange(16, dtype=torch.int8)[None], torch.ones(16, 8, dtype=torch.int8)
     yield aten.fill.Tensor, x, torch.tensor(2)
     yield aten.eye.m, 3, 5
     yield aten._unsafe_index.Tensor, x, [None, places]
