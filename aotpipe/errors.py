@@ -7,10 +7,14 @@ source where that is known, why, and one thing to do about it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 if TYPE_CHECKING:
     from aotpipe.core.stages import Parity
+
+
+BUG: Final = 70
+"""The exit code of a fault of aotpipe's own (EX_SOFTWARE); no error has it."""
 
 
 class SourceLine(NamedTuple):
@@ -102,6 +106,10 @@ class SpecInvalid(ModelError, exit_code=15):
 
 class TrainMode(ModelError, exit_code=16):
     """A module is in train mode, so that export would keep dropout and batch statistics."""
+
+
+class BudgetInvalid(AotpipeError, exit_code=19, stage="budget"):
+    """A budget is none, or is for a target that is not built."""
 
 
 class TargetError(AotpipeError, exit_code=18, stage="target"):
@@ -227,6 +235,14 @@ class Unproven(AotpipeError, exit_code=44, stage="validate"):
     parity: Parity | None = None
 
 
+class BudgetExceeded(AotpipeError, exit_code=47, stage="budget"):
+    """A program takes more than its budget, or nothing says what it takes."""
+
+
+class Regressed(AotpipeError, exit_code=46, stage="diff"):
+    """`diff` found that a build is worse than the one before."""
+
+
 class NotRepeatable(AotpipeError, exit_code=43, stage="reference"):
     """The model gives another answer to the same call: it draws a random number, or reads the clock."""
 
@@ -307,7 +323,7 @@ class AssertionViolated(AotpipeError, exit_code=66, stage="run"):
     """An assert or torch._check of the model failed in a program's run; its state is unchanged."""
 
 
-class StoreError(AotpipeError, exit_code=70, stage="store"):
+class StoreError(AotpipeError, exit_code=73, stage="store"):
     """The cache or an output folder cannot be written."""
 
 

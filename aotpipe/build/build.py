@@ -1,8 +1,9 @@
 """From a model to a bundle: the stages of `chain`, then what each target adds.
 
-    prepare, and compile meanwhile -> validate -> pack -> report
+    prepare, and compile meanwhile -> validate -> budgets -> pack -> report
 
 `build` is the public function; `run` is what the command calls: it gives the report of a failed build too.
+Every build leaves one, whatever ended it.
 Every stage's result is kept in the store, so that a build that was killed goes on where it was, and one of a
 model that has not changed does nothing and imports no torch.
 """
@@ -10,30 +11,29 @@ model that has not changed does nothing and imports no torch.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
-from aotpipe.build import matrix
+from aotpipe.build import budgets, matrix
 from aotpipe.build import report as reports
+from aotpipe.build.budgets import Limit
 from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling
+from aotpipe.build.draft import DEFAULT_FOLDER, Draft
 from aotpipe.build.events import Listener, Recorder
-from aotpipe.build.prepared import prepare
+from aotpipe.build.formats import page
+from aotpipe.build.prepared import Prepared, Ready, prepare
 from aotpipe.build.record import Record, build_key, written
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.targets import DEFAULT, Target
-from aotpipe.errors import AotpipeError, CompileError
-from aotpipe.runtime import toolchain
+from aotpipe.errors import AotpipeError, BudgetExceeded, CompileError
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors
-
-DEFAULT_FOLDER: Final = Path("artifacts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,8 @@ class Settings(CompileSettings):
     latency: bool = True
     keep_going: bool = False
     allow_unproven: bool = False
+    keep_modules: bool = False
+    budgets: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class Outcome:
 
     Attributes:
         path: The bundle; None where none was written.
-        error: Of the first target that failed.
+        error: What ended the build, or else the first target that failed; or that a budget does not hold.
     """
 
     path: Path | None
@@ -85,6 +87,8 @@ def build(
     latency: bool = True,
     keep_going: bool = False,
     allow_unproven: bool = False,
+    keep_modules: bool = False,
+    budgets: Sequence[str] = (),
     cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
@@ -107,8 +111,10 @@ def build(
         latency: Time each program beside eager.
         keep_going: Pack the targets that passed where others fail; those that the compiler refuses for other
             machines never stand in their way.
+        budgets: What programs may take, as `aotpipe.build.budgets` reads them: `size=2MB`.
         allow_unproven: Pack programs of which no output says whether they are right: each is empty or one
             constant in all calls (`validate.informative`). They fail otherwise.
+        keep_modules: Keep what IREE's compiler is given, so that `replay` can compile it anew.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
         **options: What may vary, the precision, buckets, a mesh and more: the fields of
@@ -133,6 +139,8 @@ def build(
         latency=latency,
         keep_going=keep_going,
         allow_unproven=allow_unproven,
+        keep_modules=keep_modules,
+        budgets=tuple(map(Limit.parse, budgets)),
         cache=cache,
     )
     outcome = run(Request.of(model_or_spec, targets, args, kwargs, **options), settings, on_event)
@@ -144,14 +152,34 @@ def build(
 
 
 def run(request: Request, settings: Settings, on_event: Listener | None = None) -> Outcome:
-    """Build a bundle and tell all about it, of a build that failed too.
+    """Build a bundle and tell all about it; of a build that fails, too, wherever it does.
 
-    Raises:
-        AotpipeError: Where the build did not come as far as its targets.
+    What is no typed error, such as Ctrl-C, goes on as it is once the report tells of it.
     """
-    work = _Work(request, settings, Cache.open(Recorder(on_event), enabled=settings.cache))
+    draft = Draft.of(request.model, request.spec_options.get("name"), settings.out or None)
+    recorder = Recorder(draft.listening(on_event))
+    try:
+        return _run(request, settings, draft, recorder)
+    except BaseException as error:
+        report = draft.ended(error, recorder)
+        if not isinstance(error, AotpipeError):
+            raise
+        return Outcome(path=None, report=report, folder=draft.folder, error=error)
+
+
+def refused(model: object, name: str | None, out: str | Path | None, error: AotpipeError) -> Outcome:
+    """The outcome of a request that was refused before there was a build."""
+    draft = Draft.of(model, name, out)
+    return Outcome(path=None, report=draft.ended(error, Recorder()), folder=draft.folder, error=error)
+
+
+def _run(request: Request, settings: Settings, draft: Draft, recorder: Recorder) -> Outcome:
+    work = _Work(request, settings, Cache.open(recorder, enabled=settings.cache), draft)
     if (unchanged := _unchanged(work)) is not None:
         return unchanged
+    if request.key and (before := Record.read(work.cache, request.key)):
+        draft.rename(before.name)
+    draft.write("before its first stage", recorder)
     request.require_installed()
     try:
         with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
@@ -165,6 +193,7 @@ class _Work:
     request: Request
     settings: Settings
     cache: Cache
+    draft: Draft
 
     @property
     def has_variants(self) -> bool:
@@ -196,6 +225,8 @@ class _Work:
             "variants": list(map(str, self.every_target)),
             "latency": self.settings.latency,
             "allow_unproven": self.settings.allow_unproven,
+            "keep_modules": self.settings.keep_modules,
+            "budgets": list(map(str, self.settings.budgets)),
             # What could not run before may run now: a driver was installed, a container given a GPU.
             "why_not_runnable": list(map(why_not_runnable, targets)),
         }
@@ -225,7 +256,6 @@ def _require_place(out: Path) -> None:
 
 
 def _build(work: _Work, workspace: Path) -> Outcome:
-    start = time.perf_counter()
     settings, recorder = work.settings, work.cache.recorder
     if work.out is not None:
         _require_place(work.out)
@@ -235,53 +265,81 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         ready = prepare(work.request, compiling, folder=workspace, exclude=[work.out or DEFAULT_FOLDER])
         prepared = ready.prepared
         path = work.folder(prepared.name)
+        work.draft.rename(prepared.name)
         _require_place(path)
         # Compiling the page takes longer than all else here: it is done while the compilers run.
-        threading.Thread(target=reports.template, name="aotpipe-report", daemon=True).start()
+        threading.Thread(target=page.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency)
     if not settings.allow_unproven:
         results = {target: matrix.proven(result) for target, result in results.items()}
     if work.has_variants:
         results = matrix.joined(work.request.targets, results)
-    errors = {target: each for target, each in results.items() if isinstance(each, AotpipeError)}
-    packed: Bundle | None = None
-    # What a compiler cannot do for another machine says nothing of the programs that passed here.
-    is_packed = settings.keep_going or all(
-        isinstance(error, CompileError) and why_not_runnable(target) for target, error in errors.items()
-    )
-    if is_packed and len(errors) < len(results):
-        with recorder.stage("pack"):
-            packed = pack(
-                path,
-                name=prepared.name,
-                signatures=prepared.loadable.signatures,
-                asserts=prepared.loadable.asserts,
-                weights=(prepared.loadable.weights, prepared.weights_sha256),
-                programs=results,
-                goldens=prepared.goldens,
-                findings=prepared.findings,
-                parts=prepared.loadable.parts,
-                precision=work.request.precision,
-                quantization=work.request.quantization,
-            )
     report = Report(
         name=prepared.name,
-        bundle=str(path) if packed else "",
         targets=tuple(reports.row_of(target, result) for target, result in results.items()),
+        entry_points=prepared.loadable.signatures,
+        ops=prepared.ops,
         findings=prepared.findings,
-        remarks=tuple(recorder.remarks),
-        stages=recorder.by_start,
-        toolchain=toolchain.versions(),
-        wall_s=time.perf_counter() - start,
     )
+    report = replace(report, budgets=budgets.judged(settings.budgets, report))
+    packed = _packed(work, prepared, results, path) if _is_packed(settings, results, report) else None
+    report = replace(work.draft.completed(report, recorder), bundle=str(path) if packed else "")
     folder = reports.folder_of(path)
     with recorder.stage("report"):
         reports.write(report, folder)
-    key = work.key(prepared.name)
-    if key and ready.key and packed and not errors:
-        digests = {path / name: file.sha256 for name, file in packed.manifest.files.items()}
-        files = written((path, folder), digests)
-        Record(name=prepared.name, snapshot=files, prepared=ready.key).save(work.cache, key)
+    if packed and report.ok:
+        _record(work, ready, packed, folder)
     return Outcome(
-        path=path if packed else None, report=report, folder=folder, error=next(iter(errors.values()), None)
+        path=path if packed else None, report=report, folder=folder, error=_first_error(results, report)
     )
+
+
+def _first_error(results: Mapping[Target, matrix.Result], report: Report) -> AotpipeError | None:
+    errors = (each for each in results.values() if isinstance(each, AotpipeError))
+    exceeded = [str(each) for each in report.budgets if not each.passed]
+    over = BudgetExceeded(exceeded[0], reason="\n".join(exceeded[1:])) if exceeded else None
+    return next(errors, over)
+
+
+def _is_packed(settings: Settings, results: Mapping[Target, matrix.Result], report: Report) -> bool:
+    """Whether there is a bundle: of all targets that passed, where no other one failed."""
+    errors = {target: each for target, each in results.items() if isinstance(each, AotpipeError)}
+    if len(errors) == len(results):
+        return False
+    if settings.keep_going:
+        return True
+    # What a compiler cannot do for another machine says nothing of the programs that passed here.
+    passed = all(
+        isinstance(error, CompileError) and why_not_runnable(target) for target, error in errors.items()
+    )
+    return passed and all(each.passed for each in report.budgets)
+
+
+def _packed(work: _Work, prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> Bundle:
+    # XLA's is a container of several, for its compiler alone.
+    texts = {key: each for key, each in prepared.lowered.items() if key != "xla"}
+    with work.cache.recorder.stage("pack"):
+        return pack(
+            path,
+            name=prepared.name,
+            signatures=prepared.loadable.signatures,
+            asserts=prepared.loadable.asserts,
+            weights=(prepared.loadable.weights, prepared.weights_sha256),
+            programs=results,
+            goldens=prepared.goldens,
+            findings=prepared.findings,
+            parts=prepared.loadable.parts,
+            precision=work.request.precision,
+            quantization=work.request.quantization,
+            modules=texts if work.settings.keep_modules else None,
+        )
+
+
+def _record(work: _Work, ready: Ready, packed: Bundle, folder: Path) -> None:
+    """Keep what the next build compares itself with."""
+    name = ready.prepared.name
+    key = work.key(name)
+    if key and ready.key:
+        digests = {packed.path / name: file.sha256 for name, file in packed.manifest.files.items()}
+        files = written((packed.path, folder), digests)
+        Record(name=name, snapshot=files, prepared=ready.key).save(work.cache, key)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -38,6 +40,7 @@ from aotpipe.validate import Loadable
 
 FRONT_STAGES: Final[tuple[FrontStage, ...]] = get_args(FrontStage)
 _INDEX: Final = "prepared.json"
+_OP: Final = re.compile(rb"\b(?:torch\.aten|torch\.prims|stablehlo|chlo)\.\w+(?:\.\w+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,13 @@ class Prepared:
     goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
     digest: str
+
+    @property
+    def ops(self) -> dict[str, int]:
+        """How often each op stands in the first module that is a text."""
+        texts = (each.module for name, each in self.lowered.items() if name != "xla")
+        found = Counter(match.decode() for match in _OP.findall(next(texts, b"")))
+        return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

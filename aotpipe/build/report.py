@@ -1,69 +1,195 @@
 """What a build found out, for people and for CI: a row for each target, what each stage took, remarks.
 
-`write(report, folder)` puts `report.json`, `report.html`, `junit.xml` and `trace.json` into a folder, all or
-nothing. The folder lies beside the bundle (`NAME.report`), not inside: a report holds times of this machine,
-and a bundle is equal byte for byte wherever it is built. A build that failed has a report too.
+A build that failed has a report too, of the same form: `failure` is what ended it before its targets had
+rows, and a row's `failure` what ended the target. While a build runs, its report says in which stage it is
+(`write_draft`): who kills it finds out where it was.
+
+`write(report, folder)` puts `report.json`, `report.html`, `junit.xml`, `report.sarif` and `trace.json` into a
+folder, all or nothing. The folder lies beside the bundle (`NAME.report`), not inside: a report holds times of
+this machine, and a bundle is equal byte for byte wherever it is built. docs/report.schema.json is the schema
+of `report.json`.
 
 Torch-free; jinja2 is imported by `write`.
 """
 
 from __future__ import annotations
 
+import html
 import json
-import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
-from xml.etree import ElementTree as ET
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from aotpipe.build.events import StageFinished
+from aotpipe.core.coverage import Coverage
 from aotpipe.core.estimate import Estimate
 from aotpipe.core.serialization import Serializable, attributes, from_json
+from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
 from aotpipe.core.targets import Target
-from aotpipe.core.units import count, duration, share, size
-from aotpipe.errors import AotpipeError, ParityError, Unproven
+from aotpipe.errors import (
+    BUG,
+    AotpipeError,
+    BudgetExceeded,
+    Interrupted,
+    ParityError,
+    SourceLine,
+    StoreError,
+    Unproven,
+    UnsupportedOps,
+)
 from aotpipe.runtime.bundle import atomic_replace
 from aotpipe.runtime.store import typed_os_errors
-from aotpipe.validate.parity import describe
 
-if TYPE_CHECKING:
-    import jinja2
+KILLED: Final = 137
+"""What a shell gives for a process that SIGKILL ended."""
 
-_lock: Final = threading.Lock()
-_PROCESS: Final = 1
-_BUILD: Final = "build"
+Level = Literal["error", "warning", "note"]
+
+
+class Place(NamedTuple):
+    """A line of the user's that a failure is about, beside its first."""
+
+    where: SourceLine
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetReport:
+class Failure(Serializable):
+    """Why a build, or one of its targets, ended; the fields are those of an `AotpipeError`.
+
+    Attributes:
+        error: The class of the error; `Bug` for a fault of aotpipe, `Killed` of a build that did not end.
+        places: Its lines beside `where`: each op without a lowering has one.
+    """
+
+    error: str
+    stage: str
+    exit_code: int
+    message: str
+    reason: str = ""
+    hint: str = ""
+    where: SourceLine | None = None
+    log: str = ""
+    places: tuple[Place, ...] = ()
+
+    @classmethod
+    def of(cls, error: BaseException, stage: str = "") -> Self:
+        """What an error says; `stage` is where the build was, for an error that does not know."""
+        if isinstance(error, AotpipeError):
+            ops = error.ops if isinstance(error, UnsupportedOps) else ()
+            said = attributes(error, "exit_code message reason hint where log")
+            places = tuple(Place(op.where, f"{op.name}: {op.reason}") for op in ops if op.where)
+            return cls(error=type(error).__name__, stage=error.stage, places=places, **said)
+        if isinstance(error, KeyboardInterrupt):
+            return cls(
+                error=Interrupted.__name__,
+                stage=stage,
+                exit_code=Interrupted.exit_code,
+                message="Ctrl-C or SIGTERM ended the build",
+            )
+        lines = f"{type(error).__name__}: {error}".splitlines()
+        return cls(error="Bug", stage=stage, exit_code=BUG, message=f"a fault of aotpipe: {lines[0]}")
+
+    def __str__(self) -> str:
+        # As of the error: its class knows how it is shown.
+        names = "message reason hint where log"
+        return str(AotpipeError(**attributes(self, names))).replace("[aotpipe]", f"[{self.stage}]", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget(Serializable):
+    """What a target was allowed to take, and whether it did.
+
+    Attributes:
+        name: `parity`, `p50`, `p90`, `size`, `memory`, `programs`, `compile` or `coverage`.
+        found: What it took, for people; empty where nothing says it, and `reason` says why.
+    """
+
+    target: str
+    name: str
+    limit: str
+    found: str
+    passed: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        what = f"is {self.found}" if self.found else f"is not known: {self.reason}"
+        return f"{self.target}: {self.name} {what}, {self.limit} is allowed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin(Serializable):
+    """Where a report comes from.
+
+    Attributes:
+        command: The command line.
+        date: When the build began, in UTC.
+        machine: The CPU, its cores, the system.
+        commit: Of the model's repository, with `+changes` where files differ; empty where there is none.
+        source: The file of the model; empty where it is no file.
+    """
+
+    command: str = ""
+    date: str = ""
+    machine: str = ""
+    commit: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetReport(Serializable):
     """One target's row.
 
     Attributes:
         status: `unproven` with an error, too, where that is not allowed.
         reason: Why it did not run, or did not pass; empty where it did.
-        stage, error, exit_code: Where it failed and with which error; empty where it did not.
+        failure: How it failed; None where it did not.
         dialect: What the program was compiled from; empty where it failed.
         partition: How it is spread over several devices; None for one.
     """
 
+    derived: ClassVar = ("stage", "error", "exit_code")
+
     target: str
     status: Status
     reason: str = ""
-    stage: str = ""
-    error: str = ""
-    exit_code: int = 0
+    failure: Failure | None = None
     parity: Parity | None = None
     latency: tuple[Latency, ...] = ()
     size_bytes: int = 0
+    compile_s: float = 0.0
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     estimates: tuple[Estimate, ...] = ()
     dialect: str = ""
     partition: Partition | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """That of its failure; 0 where it has none."""
+        return self.failure.exit_code if self.failure else 0
+
+    @property
+    def stage(self) -> str:
+        """Where it failed; empty where it did not."""
+        return self.failure.stage if self.failure else ""
+
+    @property
+    def error(self) -> str:
+        """The error by which it failed; empty where it did not."""
+        return self.failure.error if self.failure else ""
+
+
+class Problem(NamedTuple):
+    """A line of a report for those who show it beside the code; `code` names its kind."""
+
+    level: Level
+    code: str
+    message: str
+    where: SourceLine | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,30 +200,67 @@ class Report(Serializable):
         bundle: Where the bundle lies; empty where the build gave none.
         remarks: About the build itself, such as a cache that cannot be written.
         up_to_date: Nothing had changed and nothing was done; the rest tells of the build before.
+        failure: What ended the build before its targets had rows; None where nothing did.
+        entry_points: What the programs take and give.
+        ops: How often each op stands in what the compilers were given.
+        coverage: What the calls that programs were compared on reach of the model.
     """
 
-    schema: ClassVar = 1
-    derived: ClassVar = ("schema", "ok")
+    schema: ClassVar = 2
+    derived: ClassVar = ("schema", "ok", "exit_code")
 
     name: str
-    bundle: str
-    targets: tuple[TargetReport, ...]
+    bundle: str = ""
+    targets: tuple[TargetReport, ...] = ()
+    failure: Failure | None = None
+    budgets: tuple[Budget, ...] = ()
+    origin: Origin = field(default_factory=Origin)
+    entry_points: Mapping[str, Signature] = field(default_factory=dict)
+    ops: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
     stages: tuple[StageFinished, ...] = ()
-    toolchain: Mapping[str, str]
-    wall_s: float
+    toolchain: Mapping[str, str] = field(default_factory=dict)
+    wall_s: float = 0.0
     up_to_date: bool = False
+    coverage: Coverage = field(default_factory=Coverage)
 
     @property
     def ok(self) -> bool:
-        """Whether no target failed."""
+        """Whether nothing failed and no budget was exceeded."""
         return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the first target that failed; 0 where none did."""
-        return next((row.exit_code for row in self.targets if row.exit_code), 0)
+        """That of the first failure, or of a budget that was exceeded; 0 where there is none."""
+        if failure := next(self.failures, None):
+            return failure.exit_code
+        return 0 if all(each.passed for each in self.budgets) else BudgetExceeded.exit_code
+
+    @property
+    def failures(self) -> Iterator[Failure]:
+        """Of the build, and of its targets."""
+        yield from filter(None, (self.failure, *(row.failure for row in self.targets)))
+
+    @property
+    def problems(self) -> Iterator[Problem]:
+        """What a reader of the code should see beside it: failures, exceeded budgets, findings."""
+        named = [("", self.failure), *((row.target, row.failure) for row in self.targets)]
+        for target, failure in named:
+            if failure is None:
+                continue
+            prefix = f"{target}: " if target and target not in failure.message else ""
+            text = "\n".join(filter(None, (prefix + failure.message, failure.reason, failure.hint)))
+            yield Problem("error", failure.error, text, failure.where)
+            for place in failure.places:
+                if place.where != failure.where:
+                    yield Problem("error", failure.error, place.message, place.where)
+        for budget in self.budgets:
+            if not budget.passed:
+                yield Problem("error", BudgetExceeded.__name__, str(budget), None)
+        for finding in self.findings:
+            text = "\n".join(filter(None, (finding.message, finding.hint)))
+            yield Problem(finding.severity, finding.code, text, finding.where)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
@@ -114,9 +277,7 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
             target=str(target),
             status="unproven" if isinstance(result, Unproven) else "failed",
             reason=str(result),
-            stage=result.stage,
-            error=type(result).__name__,
-            exit_code=result.exit_code,
+            failure=Failure.of(result),
             parity=result.parity if isinstance(result, ParityError | Unproven) else None,
         )
     compiled, every = result.compiled, (result, *result.variants)
@@ -138,6 +299,7 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
         # That of the program which is loaded here.
         latency=every[1 if result.variants else 0].latency,
         size_bytes=sum(len(each.compiled.payload) for each in every),
+        compile_s=sum(each.compiled.stats.wall_s for each in every),
         notes=tuple(notes),
         **attributes(compiled, "flags estimates dialect partition"),
     )
@@ -149,16 +311,25 @@ def folder_of(bundle: Path) -> Path:
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write the four files; what was there before is replaced as a whole.
+    """Write all files of the report; what was there before is replaced as a whole.
 
     Raises:
         ReadOnly, DiskFull, StoreError: They cannot be written; what was there before is still there.
     """
+    from aotpipe.build.formats import page
+
+    _put(report, folder, page.render(report))
+
+
+def _put(report: Report, folder: Path, page: str) -> None:
+    from aotpipe.build.formats import junit, sarif, trace
+
     files = {
         "report.json": json.dumps(report.to_json(), indent=2, allow_nan=False) + "\n",
-        "report.html": render(report),
-        "junit.xml": to_junit(report),
-        "trace.json": to_trace(report),
+        "report.html": page,
+        "junit.xml": junit.to_junit(report),
+        "report.sarif": sarif.to_sarif(report),
+        "trace.json": trace.to_trace(report),
     }
     with typed_os_errors("the report", folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -167,114 +338,24 @@ def write(report: Report, folder: Path) -> None:
                 (work / name).write_text(text, encoding="utf-8")
 
 
+def write_draft(report: Report, folder: Path) -> None:
+    """Write the report of a build that has not ended, where that is possible: it is read if none follows.
+
+    The page has nothing to show but one sentence, so that no build waits for jinja2.
+    """
+    assert report.failure is not None
+    said = html.escape(f"{report.name}: {report.failure.message}")
+    page = (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{said}</title></head><body><p>{said}</p></body></html>\n"
+    )
+    with suppress(StoreError):
+        _put(report, folder, page)
+
+
 def read(folder: Path) -> Report | None:
     """The report in a folder; None where there is none that this aotpipe reads."""
     try:
         return Report.from_json(json.loads((folder / "report.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
-
-
-def render(report: Report) -> str:
-    """The report as one HTML page that needs nothing but itself."""
-    estimates = [(row.target, each) for row in report.targets for each in row.estimates if each.memory_bytes]
-    return template().render(report=report, estimates=estimates)
-
-
-def template() -> jinja2.Template:
-    """The page without its report; a thread that asks while another compiles it waits for that one."""
-    with _lock:
-        return _template()
-
-
-@cache
-def _template() -> jinja2.Template:
-    # Late: a host that serves bundles has no jinja2.
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(count=count, duration=duration, share=share, size=size)
-    source = resources.files("aotpipe.build").joinpath("report.html.jinja").read_text(encoding="utf-8")
-    return environment.from_string(source)
-
-
-def to_junit(report: Report) -> str:
-    """The report as JUnit XML, one test per target; what was not run, or is unproven, is skipped."""
-    failures = sum(bool(row.exit_code) for row in report.targets)
-    passed = sum(row.status == "executed" for row in report.targets)
-    suite = ET.Element(
-        "testsuite",
-        name=f"aotpipe.{report.name}",
-        tests=str(len(report.targets)),
-        failures=str(failures),
-        errors="0",
-        skipped=str(len(report.targets) - failures - passed),
-        time=f"{report.wall_s:.3f}",
-    )
-    suite.extend(_case(report, row) for row in report.targets)
-    ET.indent(suite)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _case(report: Report, row: TargetReport) -> ET.Element:
-    seconds = sum(cost.wall_s for cost in report.stages if cost.target == row.target)
-    case = ET.Element("testcase", classname=report.name, name=row.target, time=f"{seconds:.3f}")
-    match row.status:
-        case _ if row.exit_code:
-            failure = ET.SubElement(case, "failure", type=row.stage, message=_printable(row.reason))
-            cases = row.parity.cases if row.parity else ()
-            bad = [describe(one) for one in cases if not one.passed] or [row.reason]
-            failure.text = _printable("\n".join(bad))
-        case "compiled" | "unproven":
-            ET.SubElement(case, "skipped", message=_printable(row.reason))
-        case "executed":
-            worst = row.parity.worst if row.parity else None
-            ET.SubElement(case, "system-out").text = (
-                f"{row.parity.calls} calls, worst {worst.ratio:.3g} of the allowed error"
-                if row.parity and worst
-                else ""
-            )
-    return case
-
-
-def _printable(text: str) -> str:
-    """XML 1.0 cannot hold control characters, which a compiler's message may."""
-    return "".join(char for char in text if char in "\t\n" or char >= " ")
-
-
-def to_trace(report: Report) -> str:
-    """The stages on a time line, as the trace events that Perfetto and chrome://tracing open.
-
-    The format is Chrome's Trace Event Format (JSON): a complete event (`ph` X) per stage, in microseconds
-    from the start of the build. The build's own stages share one track; each compiler has a track of its own.
-    A stage whose result came from the store has the time that this took.
-    """
-    tracks = {name: index for index, name in enumerate(dict.fromkeys([_BUILD, *map(_track, report.stages)]))}
-    named = [("process_name", 0, f"aotpipe build {report.name}")]
-    named += [("thread_name", track, name) for name, track in tracks.items()]
-    names = [
-        {"ph": "M", "name": kind, "pid": _PROCESS, "tid": track, "args": {"name": name}}
-        for kind, track, name in named
-    ]
-    events = [_event(cost, tracks[_track(cost)]) for cost in report.stages]
-    return json.dumps({"traceEvents": [*names, *events], "displayTimeUnit": "ms"}) + "\n"
-
-
-def _track(cost: StageFinished) -> str:
-    return f"compile {cost.target}" if cost.stage == "compile" else _BUILD
-
-
-def _event(cost: StageFinished, track: int) -> Mapping[str, Any]:
-    details = attributes(cost, "target cached peak_rss_bytes size_bytes")
-    return {
-        "ph": "X",
-        "name": f"{cost.stage} {cost.target}".strip(),
-        "cat": cost.stage,
-        "pid": _PROCESS,
-        "tid": track,
-        "ts": round(cost.start_s * 1e6),
-        "dur": round(cost.wall_s * 1e6),
-        "args": {key: value for key, value in details.items() if value or key == "cached"},
-    }

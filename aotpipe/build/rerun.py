@@ -6,21 +6,24 @@ is timed beside the programs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Literal, Unpack, cast
+
+import numpy as np
 
 from aotpipe import backends
+from aotpipe.backends import ModuleKey
 from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.serialization import Serializable, attributes
-from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Compiled, CompileStats, Dialect
+from aotpipe.core.stages import P99_SAMPLES, Compiled, CompileStats, Dialect, Latency, Lowered, Timing
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import NoProgram
 from aotpipe.runtime import tensor_file
@@ -28,12 +31,12 @@ from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import open_bundle, parted
 from aotpipe.runtime.bundle.load import fitting, why_not_runnable
 from aotpipe.runtime.bundle.manifest import OF_COMPILED, WEIGHTS, Manifest, Program
-from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.goldens import Golden, examples
 from aotpipe.runtime.worker import Worker
-from aotpipe.validate import Caller, Loadable, loaded, median_and_p90, time_in_turns
+from aotpipe.validate import Caller, Loadable, loaded, measure_latency
+from aotpipe.validate.timing import Timed, timing
 
-if TYPE_CHECKING:
-    from aotpipe.validate.eager.eager import Eager
+Scenario = Literal["SingleStream", "Offline", "Server"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Reopened:
     Attributes:
         programs: Those that were asked for, whether they can run here or not.
         payloads: By file, the bytes of these and of their variants.
+        modules: What its compilers were given, where it keeps that.
     """
 
     manifest: Manifest
@@ -50,6 +54,7 @@ class Reopened:
     payloads: Mapping[str, bytes]
     loadable: Loadable
     goldens: tuple[Golden, ...]
+    modules: Mapping[ModuleKey, Lowered]
 
     def compiled(self, program: Program) -> Compiled:
         """A program, or a variant of one, as its compiler gave it."""
@@ -114,26 +119,59 @@ def reopened(root: str | PathLike[str], targets: Sequence[str] = ()) -> Iterator
                 parts=manifest.parts,
             ),
             goldens=files.goldens(bundle),
+            modules={
+                cast("ModuleKey", name): Lowered(
+                    module=files.content(bundle, each.file).tobytes(),
+                    **attributes(each, "dialect entry_points digest"),
+                )
+                for name, each in manifest.modules.items()
+            },
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Serializable):
-    """The times of one entry point of one program, in microseconds; `reason` says why there are none.
+    """The times of one entry point of one program; `reason` says why there are none.
 
     Attributes:
         program: The target whose program was timed: this one's, or a variant's.
+        latency: Of calls one after another, beside the baselines.
+        server: Of calls that come at random, each from when it came; None in another scenario.
+        per_s: How many came in a second, on average.
+        left_out: Baselines that do not take the model, with the reason.
     """
 
     target: str
     program: str = ""
-    entry_point: str = ""
-    samples: int = 0
-    median_us: float = 0.0
-    p90_us: float = 0.0
-    eager_median_us: float | None = None
-    eager_p90_us: float | None = None
+    scenario: Scenario = "SingleStream"
+    latency: Latency | None = None
+    server: Timing | None = None
+    per_s: float | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How calls come, by the names of MLPerf's LoadGen.
+
+    Attributes:
+        scenario: `SingleStream`, each call when the one before has ended; `Offline`, the same, and what
+            counts is how many a second; `Server`, at random with a Poisson distribution.
+        per_s: How many come in a second, of Server; half of what the program can do where None.
+        seed: Of the arrivals.
+    """
+
+    scenario: Scenario = "SingleStream"
+    per_s: float | None = None
+    seed: int = 0
+
+    def arrivals_s(self, capacity_per_s: float, budget_s: float) -> list[float]:
+        """When calls come, in seconds from the first; where that takes not too long, enough for a p99."""
+        rate = self.per_s or capacity_per_s / 2
+        count = max(1, min(max(P99_SAMPLES, int(budget_s * rate)), int(4 * budget_s * rate) + 1))
+        gaps = np.random.default_rng(self.seed).exponential(1 / rate, count - 1)
+        return [0.0, *map(float, np.cumsum(gaps))]
 
 
 def measure(
@@ -146,6 +184,8 @@ def measure(
     variants: bool = True,
     threads: int | None = None,
     budget_s: float = 5.0,
+    baselines: Sequence[str] = (),
+    load: Load | None = None,
     islands: tuple[str, ...] = (),
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
@@ -153,57 +193,107 @@ def measure(
     """Time each program on the first recorded call of each entry point.
 
     A `model`, with the `args`, `kwargs` and options (up to the stage canonicalize) that the bundle was built
-    with, is timed in turns with the programs, of which all are where no target is named. `variants` times the
-    variant of each that would be loaded here. Programs and eager have `threads` threads, one per core where
-    None, and `budget_s` seconds for each program. `islands` names what may run of a model with islands.
+    with, is timed in turns with the programs, of which all are where no target is named: in eager, or in the
+    ways that `baselines` names. `variants` times the variant of each that would be loaded here. Programs and
+    baselines have `threads` threads, one per core where None, and `budget_s` seconds for each program.
+    `islands` names what may run of a model with islands.
 
     Raises:
         BundleError, ModelError, ProgramCrashed
+        TargetError: A baseline's package is not installed.
     """
     recorder = Recorder(on_event)
     request = Request.of(model, (), args, kwargs, until="canonicalize", **options)
     rows: list[Row] = []
     with reopened(bundle, targets) as opened:
-        eager = None
+        others: dict[str, Timed] = {}
         if model is not None:
-            eager = _eager(Chain(request, recorder), opened.loadable.signatures, threads)
+            others = _baselines(Chain(request, recorder), baselines or ["eager"], opened, threads)
             import torch
 
             threads = torch.get_num_threads()
-        loadable = replace(opened.loadable, threads=threads, islands=islands)
+        threads = threads or len(os.sched_getaffinity(0))
+        bench = _Bench(opened, others, threads, budget_s, load or Load(), islands)
         for program in opened.programs:
             if reason := why_not_runnable(program):
                 rows.append(Row(target=program.target, reason=reason))
                 continue
-            with recorder.stage("bench", program.target), Worker() as process:
-                timed = fitting(program) if variants else program
-                worker = loaded(process, opened.compiled(timed), loadable)
-                row = Row(target=program.target, program=timed.target)
-                rows += _timed(row, worker, eager, opened, budget_s)
+            with recorder.stage("bench", program.target):
+                rows += bench.rows(program, fitting(program) if variants else program)
     return rows
 
 
-def _eager(chain: Chain, signatures: Mapping[str, Signature], threads: int | None) -> Eager:
+def _baselines(chain: Chain, names: Sequence[str], opened: Reopened, threads: int | None) -> dict[str, Timed]:
     canonical = chain.canonical
     import torch
 
-    from aotpipe.validate.eager.eager import Eager
+    from aotpipe.build.baselines import made
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return Eager(canonical.entries, signatures)
+    return made(names, canonical.entries, opened.loadable.signatures, torch.get_num_threads())
 
 
-def _timed(row: Row, worker: Caller, eager: Eager | None, opened: Reopened, budget_s: float) -> Iterator[Row]:
-    first = {golden.entry_point: golden for golden in reversed(opened.goldens)}
-    for golden in (first[name] for name in opened.loadable.signatures if name in first):
-        ours, *theirs = time_in_turns(
-            (worker, *([] if eager is None else [eager])),
-            golden,
-            stateful=opened.loadable.is_stateful,
-            budget_s=budget_s / len(first),
+@dataclass(frozen=True)
+class _Bench:
+    opened: Reopened
+    others: Mapping[str, Timed]
+    threads: int
+    budget_s: float
+    load: Load
+    islands: tuple[str, ...]
+
+    def rows(self, program: Program, timed: Program) -> Iterator[Row]:
+        """The rows of a program, timed by that of one of its variants."""
+        loadable = replace(self.opened.loadable, threads=self.threads, islands=self.islands)
+        first = examples(self.opened.goldens)
+        with Worker() as process:
+            worker = loaded(process, self.opened.compiled(timed), loadable)
+            for golden in first:
+                row = Row(target=program.target, program=timed.target, scenario=self.load.scenario)
+                yield self._row(row, worker, process, golden, self.budget_s / len(first))
+
+    def _row(self, row: Row, worker: Caller, process: Worker, golden: Golden, budget_s: float) -> Row:
+        stateful = self.opened.loadable.is_stateful
+        first_us, left_out = first_calls(self.others, golden, stateful=stateful)
+        [latency] = measure_latency(
+            worker,
+            {name: self.others[name] for name in first_us},
+            [golden],
+            stateful=stateful,
+            budget_s=budget_s,
+            threads=self.threads,
+            process=process,
         )
-        row = replace(row, entry_point=golden.entry_point, samples=len(ours), **median_and_p90(ours))
-        for each in theirs:
-            row = replace(row, **median_and_p90(each, "eager_"))
-        yield row
+        cold = {name: replace(each, first_us=first_us[name]) for name, each in latency.baselines.items()}
+        row = replace(row, latency=replace(latency, baselines=cold), left_out=left_out)
+        if self.load.scenario != "Server":
+            return row
+        arrivals = self.load.arrivals_s(latency.program.per_s, budget_s)
+        samples = worker.time(
+            golden.inputs,
+            entry_point=golden.entry_point,
+            samples=len(arrivals),
+            reset=stateful,
+            arrivals_s=arrivals,
+        )
+        per_s = self.load.per_s or latency.program.per_s / 2
+        return replace(row, server=timing([samples]), per_s=per_s)
+
+
+def first_calls(
+    others: Mapping[str, Timed], golden: Golden, *, stateful: bool
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The microseconds of the first call of each baseline that takes it, and why the others do not."""
+    found, left_out = {}, {}
+    for name, each in others.items():
+        try:
+            [found[name]] = each.time(
+                golden.inputs, entry_point=golden.entry_point, samples=1, reset=stateful
+            )
+        except Exception as error:
+            # Whatever a compiler or another runtime raises on a model.
+            if name == "eager":
+                raise
+            left_out[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return found, left_out

@@ -28,10 +28,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from aotpipe import __version__
-from aotpipe.errors import AotpipeError, Interrupted
-
-BUG: Final = 70
-"""The exit code of a fault of aotpipe's own (EX_SOFTWARE)."""
+from aotpipe.cli import text
+from aotpipe.errors import BUG, AotpipeError, Interrupted
 
 _COMMANDS: Final = {
     "build": ("build", "Build a verified bundle from a model: all steps below in one."),
@@ -49,6 +47,8 @@ _COMMANDS: Final = {
         "Find the op that makes a program's numbers wrong, and write the smallest program with it.",
     ),
     "bench": ("bundles", "Time a bundle's programs, beside eager where a model is given."),
+    "diff": ("ci", "Compare two builds by their reports; a regression fails."),
+    "replay": ("ci", "Compile a bundle's model with this toolchain, and run the bundle's recorded calls."),
     "inspect": ("bundles", "Show what a bundle holds."),
     "islands": ("bundles", "Show and time the chain of a bundle of which a part is Python."),
     "selftest": ("bundles", "Run a bundle's recorded calls on this host; needs no torch."),
@@ -107,7 +107,7 @@ def guarded(command: click.Command, argv: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        return _tell(Interrupted("interrupted", reason="nothing was written"), argv)
+        return _tell(Interrupted("interrupted", reason="no result was written"), argv)
     except AotpipeError as error:
         return _tell(error, argv)
     except SystemExit as error:
@@ -133,6 +133,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _tell(error: AotpipeError, argv: Sequence[str]) -> int:
+    text.annotate(error)
     if "--json" in argv:
         click.echo(json.dumps(error.to_json(), indent=2))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,13 @@ from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
 from aotpipe.core.targets import DEFAULT
 from aotpipe.core.units import duration, size
+from aotpipe.errors import AotpipeError
 from aotpipe.runtime.store import typed_os_errors
 
 if TYPE_CHECKING:
     from aotpipe.backends import ModuleKey
+    from aotpipe.build.build import Outcome
+    from aotpipe.build.events import Listener
 
 
 @click.command()
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-unproven", is_flag=True, help="Pack programs of which no output says if they are right."
 )
+@click.option(
+    "--keep-modules", is_flag=True, help="Keep what IREE's compiler was given, for `aotpipe replay`."
+)
+@options.budgets
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet
@@ -47,31 +54,54 @@ def build(
     """Build a verified bundle from MODEL.
 
     Each program that can run here is run and compared with PyTorch, number by number; one that differs fails
-    the build, and so does one whose outputs never vary. A model that has not changed since the last build is
-    not built again.
+    the build, and so does one whose outputs never vary, or that takes more than its budget. A model that has
+    not changed since the last build is not built again. Whatever happens, a report is left: OUT.report.
     """
-    from aotpipe.build.build import Settings, run
-    from aotpipe.build.request import Request
+    from aotpipe.build.formats import github
     from aotpipe.cli import result
 
     with progress.shown(quiet=quiet) as listener:
-        outcome = run(Request.of(model, targets or DEFAULT, **options), Settings(**settings), listener)
+        outcome = _outcome(model, options, targets or DEFAULT, settings, listener)
     report = outcome.report
+    if github.is_here():
+        github.add_summary(report)
+        for line in github.annotations(report):
+            text.say(line)
     if as_json:
         text.echo_json(report)
         return report.exit_code
-    click.echo(result.targets_table(report))
-    if cost := result.estimates_table((row.target, result.largest(row.estimates)) for row in report.targets):
+    if report.targets:
+        click.echo(result.targets_table(report))
+    estimates = ((row.target, result.largest(row.estimates)) for row in report.targets)
+    if cost := result.estimates_table(estimates):
         click.echo("\n" + cost)
     if profile:
         click.echo("\n" + result.profile_table(report))
         click.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
-    click.echo("\n" + result.paths(report, outcome.folder))
+    if outcome.folder.is_dir():
+        click.echo("\n" + result.paths(report, outcome.folder))
     if report.up_to_date:
         click.echo("up to date")
     if not report.ok:
         text.say("\n" + result.failures(report))
     return report.exit_code
+
+
+def _outcome(
+    model: str, options: dict[str, Any], targets: Sequence[str], settings: dict[str, Any], listener: Listener
+) -> Outcome:
+    """The build's outcome; of a request that is refused, too."""
+    from aotpipe.build import budgets
+    from aotpipe.build.build import Settings, refused, run
+    from aotpipe.build.request import Request
+
+    try:
+        request = Request.of(model, targets, **options)
+        project = budgets.of_project(Path.cwd())
+        settings["budgets"] = budgets.chosen(project, settings["budgets"], request.targets)
+    except AotpipeError as error:
+        return refused(model, options.get("name"), settings["out"], error)
+    return run(request, Settings(**settings), listener)
 
 
 @click.command()

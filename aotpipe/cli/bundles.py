@@ -16,6 +16,7 @@ from aotpipe.core.units import duration, share, size
 from aotpipe.errors import ParityError
 
 if TYPE_CHECKING:
+    from aotpipe.build.rerun import Scenario
     from aotpipe.runtime.bundle import Bundle, TargetResult
     from aotpipe.runtime.bundle.manifest import Manifest, Program
 
@@ -199,35 +200,53 @@ def validate(
     show_default=True,
     help="Per program.",
 )
+@click.option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    type=click.Choice(["eager", "torch.compile", "onnxruntime", "openvino"]),
+    help="How MODEL is run beside the programs; may be given several times. [default: eager]",
+)
+@click.option(
+    "--scenario",
+    type=click.Choice(["SingleStream", "Offline", "Server"]),
+    default="SingleStream",
+    show_default=True,
+    help="How calls come, by the names of MLPerf's LoadGen.",
+)
+@click.option(
+    "--rate",
+    "per_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="PER_SECOND",
+    help="Of Server: how many calls come in a second. [default: half of what the program can do]",
+)
 @options.islands
 @options.as_json
 @options.quiet
 def bench(
-    *, bundle: Path, model: str | None, options: dict[str, Any], as_json: bool, quiet: bool, **asked: Any
+    *,
+    bundle: Path,
+    model: str | None,
+    options: dict[str, Any],
+    scenario: Scenario,
+    per_s: float | None,
+    as_json: bool,
+    quiet: bool,
+    **asked: Any,
 ) -> None:
-    """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given."""
-    from aotpipe.build.rerun import measure
+    """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given.
+
+    The ratio to a baseline is that of the least times: other work on the machine only adds. Where a fixed
+    kernel between the calls, or the calls themselves, are slowed by other work, it is `noisy`.
+    """
+    from aotpipe.build.rerun import Load, measure
+    from aotpipe.cli import result
 
     with progress.shown(quiet=quiet) as listener:
-        rows = measure(bundle, model, on_event=listener, **asked, **options)
-    # Computed where they are printed.
-    lines = (
-        (
-            row.target if row.program in {"", row.target} else f"{row.target} ({row.program})",
-            row.entry_point,
-            *(
-                (duration(row.median_us / 1e6), duration(row.p90_us / 1e6))
-                if row.samples
-                else ("–", row.reason)
-            ),
-            duration(row.eager_median_us / 1e6) if row.eager_median_us else "–",
-            f"×{row.median_us / row.eager_median_us:.2g}" if row.eager_median_us else "–",
-            str(row.samples),
-        )
-        for row in rows
-    )
-    head = ("target", "entry point", "median", "p90", "eager", "of eager", "n")
-    text.show(rows, lambda: text.table(head, lines), as_json=as_json)
+        load = Load(scenario=scenario, per_s=per_s)
+        rows = measure(bundle, model, load=load, on_event=listener, **asked, **options)
+    text.show(rows, lambda: result.bench_table(rows), as_json=as_json)
 
 
 @click.command()

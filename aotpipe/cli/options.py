@@ -275,6 +275,23 @@ compiling = _all(
 )
 """What a compile may use, and whether the cache takes part."""
 
+
+def _limit(text: str) -> Any:
+    from aotpipe.build.budgets import Limit
+
+    return Limit.parse(text)
+
+
+budgets = click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    type=_Read(_limit),
+    metavar="[TARGET:]NAME=LIMIT",
+    help="Fail where a program takes more: parity=50%, p50='0.8 eager', p90, size=2MB, memory, compile=60s, "
+    "programs, coverage; may be given several times. pyproject.toml has them as [tool.aotpipe.budgets].",
+)
+
 islands = click.option(
     "--island",
     "islands",

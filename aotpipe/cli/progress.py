@@ -61,6 +61,8 @@ def _lines(event: Event, *, quiet: bool) -> None:
             text.say(finding_line(event))
         case Remark(message=message):
             text.say(f"warning: {message}")
+        case StageStarted() if not quiet:
+            text.say(f"{f'{event.stage} {event.target}'.strip():<28} ...")
         case StageFinished() if not quiet:
             how = "failed" if event.failed else "cached" if event.cached else duration(event.wall_s)
             text.say(f"{f'{event.stage} {event.target}'.strip():<28} {how}")

@@ -6,13 +6,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from aotpipe.build.report import Report, TargetReport
+from aotpipe.build.rerun import Row
 from aotpipe.cli import text
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.stages import Latency
+from aotpipe.core.stages import Latency, Timing
 from aotpipe.core.targets import Target
 from aotpipe.core.units import count, duration, share, size
 
-_HEAD = ("target", "status", "parity", "max error", "eager's", "median", "p90", "of eager", "n", "size")
+_HEAD = (
+    "target",
+    "status",
+    "parity",
+    "max error",
+    "eager's",
+    "median",
+    "p90",
+    "n",
+    "of eager",
+    "eager's n",
+    "size",
+)
+_EAGER = "eager"
 _ESTIMATE = (
     "estimate for",
     "program",
@@ -34,7 +48,8 @@ def targets_table(report: Report) -> str:
     """The rows, and below them why a target was not run; `failures` says why others failed.
 
     `parity` is the largest share of the allowed error that an element used, `max error` and `eager's` are the
-    errors of the program and of eager against float64 there, `of eager` is the program's median over eager's.
+    errors of the program and of eager against float64 there, `of eager` is the program's least time over
+    eager's.
     """
     many = any(len(row.latency) > 1 for row in report.targets)
     head = (_HEAD[0], "entry point", *_HEAD[1:]) if many else _HEAD
@@ -51,8 +66,9 @@ def _notes(row: TargetReport) -> list[str]:
 
 
 def failures(report: Report) -> str:
-    """Why each target failed that did."""
-    return "\n".join(row.reason for row in report.targets if row.exit_code)
+    """Why the build or a target failed, and which budgets do not hold."""
+    exceeded = [f"error[budget]: {each}" for each in report.budgets if not each.passed]
+    return "\n".join([*map(str, report.failures), *exceeded])
 
 
 def paths(report: Report, folder: Path) -> str:
@@ -101,15 +117,60 @@ def _parity(row: TargetReport) -> tuple[str, str, str]:
     return (share(worst.ratio), f"{worst.max_abs_error:.2g}", f"{worst.eager_abs_error:.2g}")
 
 
-def _latency(latency: Latency | None) -> tuple[str, str, str, str]:
+def _latency(latency: Latency | None) -> tuple[str, ...]:
     if latency is None:
-        return ("–", "–", "–", "–")
-    return (
-        duration(latency.median_us / 1e6),
-        duration(latency.p90_us / 1e6),
-        f"×{latency.ratio:.2g}",
-        str(latency.samples),
-    )
+        return ("–",) * 5
+    eager = latency.baselines.get(_EAGER)
+    return (*_figures(latency.program), ratio(latency, _EAGER), str(eager.samples) if eager else "–")
+
+
+def _figures(timing: Timing) -> tuple[str, str, str]:
+    p90 = "–" if timing.p90_us is None else duration(timing.p90_us / 1e6)
+    return (duration(timing.median_us / 1e6), p90, str(timing.samples))
+
+
+def ratio(latency: Latency, baseline: str) -> str:
+    """A program's time over a baseline's, or that the run does not say it."""
+    if baseline not in latency.baselines:
+        return "–"
+    return "noisy" if latency.noisy else f"×{latency.ratios[baseline]:.2g}"
+
+
+def bench_table(rows: Iterable[Row]) -> str:
+    """A line for each way that an entry point was run, the program first, and what loading took."""
+    lines: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    for row in rows:
+        name = row.target if row.program in {"", row.target} else f"{row.target} ({row.program})"
+        if row.latency is None:
+            lines.append((name, "", row.reason))
+            continue
+        latency = row.latency
+        lines.append((name, latency.entry_point, "program", *_bench(latency.program), ""))
+        for way, timing in latency.baselines.items():
+            lines.append(("", "", way, *_bench(timing), ratio(latency, way)))
+        if row.server is not None:
+            lines.append(("", "", f"Server, {row.per_s:.4g}/s", *_bench(row.server), ""))
+        notes += [f"{name}: {way} does not take the model: {reason}" for way, reason in row.left_out.items()]
+        notes += _costs(name, latency)
+    head = ("target", "entry point", "way", "median", "p90", "n", "p99", "per second", "program")
+    padded = ((*line, *[""] * (len(head) - len(line))) for line in lines)
+    return "\n".join([text.table(head, padded), *notes])
+
+
+def _bench(timing: Timing) -> tuple[str, ...]:
+    p99 = "–" if timing.p99_us is None else duration(timing.p99_us / 1e6)
+    return (*_figures(timing), p99, f"{timing.per_s:.4g}")
+
+
+def _costs(name: str, latency: Latency) -> Iterator[str]:
+    """What is no part of a call in the steady state, and whether the machine was calm."""
+    costs = {"loaded in": latency.load_us, "first call": latency.program.first_us}
+    said = [f"{what} {duration(each / 1e6)}" for what, each in costs.items() if each is not None]
+    if latency.peak_rss_bytes:
+        said.append(f"peak memory {size(latency.peak_rss_bytes)}")
+    said.append(f"{latency.threads} threads" if latency.threads > 1 else "1 thread")
+    yield f"{name} {latency.entry_point}: {', '.join(said)}; noise {latency.noise:.0%}"
 
 
 def estimates_table(rows: Iterable[tuple[str, Sequence[Estimate]]]) -> str:

@@ -6,6 +6,7 @@ A table is in colour and fits the window on a terminal; a file or a pipe gets pl
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,8 @@ from aotpipe.core.serialization import to_json
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from aotpipe.errors import AotpipeError
 
 _STYLES: Final = {
     **dict.fromkeys(("executed", "passed"), "green"),
@@ -38,6 +41,17 @@ def show(value: object, to_text: Callable[[], str], *, as_json: bool) -> None:
         echo_json(value)
     else:
         click.echo(to_text())
+
+
+def annotate(error: AotpipeError) -> None:
+    """Show an error beside the user's line, where this is a step of GitHub Actions."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        from aotpipe.build.formats.github import annotation
+        from aotpipe.build.report import Failure, Report
+
+        report = Report(name="", bundle="", failure=Failure.of(error))
+        for problem in report.problems:
+            say(annotation(problem))
 
 
 def say(line: str) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.estimate import Estimate
-from aotpipe.core.serialization import ELSEWHERE, Serializable
+from aotpipe.core.serialization import ELSEWHERE, OMIT_EMPTY, Serializable
 from aotpipe.core.signature import Signature
 from aotpipe.core.targets import Target
 from aotpipe.errors import Buffer, SourceLine
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 Dialect = Literal["torch", "stablehlo"]
 Severity = Literal["note", "warning"]
+NOISE_LIMIT: Final = 0.1
+"""The noise above which there is no ratio."""
+P90_SAMPLES: Final = 64
+P99_SAMPLES: Final = 662
 Status = Literal["executed", "unproven", "compiled", "failed"]
 
 
@@ -288,6 +292,9 @@ class ParityCase(Serializable):
     `max_abs_error` is the largest |program - reference|; `ratio` is the largest share of the allowed error,
     `atol + rtol * |reference|`, that any element used (above 1 fails). `note` says what a reader should know
     of a comparison that passed. No call says anything of an output that is `uninformative`.
+
+    Of one that failed, `failing` of `elements` elements are off, and `profile` is the largest ratio in each
+    of some parts of the flattened output, in order.
     """
 
     entry_point: str = ""
@@ -302,6 +309,9 @@ class ParityCase(Serializable):
     message: str = ""
     note: str = ""
     uninformative: bool = False
+    failing: int = field(default=0, metadata=OMIT_EMPTY)
+    elements: int = field(default=0, metadata=OMIT_EMPTY)
+    profile: tuple[float, ...] = field(default=(), metadata=OMIT_EMPTY)
 
     @property
     def passed(self) -> bool:
@@ -332,23 +342,80 @@ class Parity(Serializable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency(Serializable):
-    """Interleaved timings of a program beside eager on the same inputs and threads, in microseconds."""
+class Timing(Serializable):
+    """What one way to call an entry point took: of warm calls alone, in microseconds.
 
-    derived: ClassVar = ("ratio",)
+    A quantile is there where there are enough samples to say it with a confidence of 99%, as MLPerf asks
+    (https://docs.mlcommons.org/inference_policies/: 64 for the 90th percentile, 662 for the 99th).
+
+    Attributes:
+        per_s: Calls in a second, one after another.
+        spread: How far the medians of the parts of the run lie apart, as a share of the least.
+        points_us: The samples in order or, of many, some of them at equal steps from the least to the most.
+        first_us: The first call, which is in no other figure.
+    """
+
+    samples: int
+    least_us: float
+    median_us: float
+    per_s: float
+    p90_us: float | None = None
+    p99_us: float | None = None
+    spread: float = 0.0
+    points_us: tuple[float, ...] = ()
+    first_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency(Serializable):
+    """Timings of a program and of other ways to run the model, in turns on the same inputs and threads.
+
+    Attributes:
+        baselines: By name: `eager`, `torch.compile`, `onnxruntime`, `openvino`.
+        noise: How far this machine was from giving every run of a fixed kernel, and of the calls, the same
+            time; above `NOISE_LIMIT` the figures of two runs are not to be compared.
+        load_us: What loading the program took in a new process; the model's first call came after it.
+        peak_rss_bytes: The most memory that the program's process held.
+    """
+
+    derived: ClassVar = ("noisy", "ratios")
 
     entry_point: str
-    samples: int
     threads: int
-    median_us: float
-    p90_us: float
-    eager_median_us: float
-    eager_p90_us: float
+    program: Timing
+    baselines: Mapping[str, Timing] = field(default_factory=dict)
+    noise: float = 0.0
+    load_us: float | None = None
+    peak_rss_bytes: int = 0
 
     @property
-    def ratio(self) -> float:
-        """Program over eager, by medians: below 1 the program is faster."""
-        return self.median_us / self.eager_median_us
+    def noisy(self) -> bool:
+        """Whether something else took so much of the machine that a ratio would say nothing."""
+        return self.noise > NOISE_LIMIT
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Program over baseline by the least of each, as other work only adds; none of a noisy run."""
+        if self.noisy:
+            return {}
+        return {name: self.program.least_us / each.least_us for name, each in self.baselines.items()}
+
+    def compared(self, baseline: str, quantile: str) -> tuple[float | None, str]:
+        """The program's `least`, `p50` or `p90` over a baseline's; or None, and why it is not known."""
+        if (other := self.baselines.get(baseline)) is None:
+            known = ", ".join(self.baselines) or "nothing"
+            return None, f"{baseline} was not timed beside it; {known} was"
+        names = {"least": "least_us", "p50": "median_us", "p90": "p90_us"}
+        mine, theirs = (getattr(each, names[quantile]) for each in (self.program, other))
+        if mine is None or theirs is None:
+            fewest = min(self.program.samples, other.samples)
+            return None, f"{fewest} samples are too few for {quantile}, which takes {P90_SAMPLES}"
+        if self.noisy:
+            return None, f"the machine was too noisy ({self.noise:.0%})"
+        spread = max(self.program.spread, other.spread)
+        if quantile != "least" and spread > NOISE_LIMIT:
+            return None, f"the run was too noisy: its medians lie {spread:.0%} apart"
+        return mine / theirs, ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

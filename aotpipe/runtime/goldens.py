@@ -29,6 +29,8 @@ _MALFORMED: Final = (LookupError, TypeError, AttributeError, RecursionError)
 _AS_BYTES: Final = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"})
 # Elements that are widened to float64 at a time: outputs of 100 MB are compared in 100 MB more, not 1 GB.
 _CHUNK: Final = 1 << 20
+# Into how many parts an output is divided to show where it is off.
+_PROFILE: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,7 @@ def compare(
         message = f"is {one:.20g}, not {other:.20g}"
     elif ratio > 1.0 and not np.isfinite([one, other]).all():
         message = f"is {one}, where the reference is {other}"
+    failing, profile = _failing(left, right, allowed, skipped) if ratio > 1.0 else (0, ())
     return ParityCase(
         max_abs_error=error,
         ratio=ratio,
@@ -121,7 +124,24 @@ def compare(
         got=one,
         want=other,
         message=message,
+        failing=failing,
+        elements=right.size if failing else 0,
+        profile=profile,
     )
+
+
+def _failing(
+    got: Array, want: Array, allowed: tuple[float, float], skipped: Array | None
+) -> tuple[int, tuple[float, ...]]:
+    """How many elements are off by more than is allowed, and the largest ratio in each part of the output."""
+    failing, profile = 0, []
+    step = max(1, -(-want.size // _PROFILE))
+    for start in range(0, want.size, step):
+        part = slice(start, start + step)
+        _, ratios = _errors(got[part], want[part], allowed, None if skipped is None else skipped[part])
+        failing += int(np.count_nonzero(ratios > 1.0))
+        profile.append(float(ratios.max()))
+    return failing, tuple(profile)
 
 
 def real_parts(array: Array) -> Array:

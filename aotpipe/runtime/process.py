@@ -150,7 +150,7 @@ def _wait(
             process.returncode = code
             peak = max(seen, _own_peak_bytes(usage.ru_maxrss))
             return ("exited", code, peak) if code >= 0 else ("signalled", -code, peak)
-        seen = max(seen, _peak_bytes(process.pid))
+        seen = max(seen, peak_bytes(process.pid))
         if memory_limit_bytes is not None and seen > memory_limit_bytes:
             return "memory", 0, seen
         if time.monotonic() > deadline:
@@ -172,7 +172,7 @@ def _own_peak_bytes(child_maxrss: int) -> int:
     return child_maxrss * 1024 if child_maxrss > parent_maxrss else 0
 
 
-def _peak_bytes(pid: int) -> int:
+def peak_bytes(pid: int) -> int:
     """The peak of a running process as its kernel counts it; 0 where the kernel does not show it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")

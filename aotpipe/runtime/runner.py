@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
@@ -153,14 +153,30 @@ class BaseRunner(ABC, Generic[E]):
             raise
 
     def time(
-        self, inputs: Mapping[str, Any], *, entry_point: str, samples: int, reset: bool = False
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        entry_point: str,
+        samples: int,
+        reset: bool = False,
+        arrivals_s: Sequence[float] = (),
     ) -> list[float]:
-        """Microseconds of each of some calls; `reset` goes before each, untimed."""
+        """Microseconds of each of some calls; `reset` goes before each, untimed.
+
+        With `arrivals_s` each call is asked for so many seconds after the first is, at the earliest when the
+        one before has ended, and its time counts from when it was asked for.
+        """
         durations = []
-        for _ in range(samples):
+        begin = time.perf_counter_ns()
+        for place in range(samples):
             if reset:
                 self.reset()
             start = time.perf_counter_ns()
+            if arrivals_s:
+                asked = begin + round(arrivals_s[place] * 1e9)
+                if asked > start:
+                    time.sleep((asked - start) / 1e9)
+                start = asked
             self.infer(inputs, entry_point=entry_point)
             durations.append((time.perf_counter_ns() - start) / 1000)
         return durations

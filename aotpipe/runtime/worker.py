@@ -23,7 +23,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -50,6 +52,15 @@ _MAX_HEADER_BYTES: Final = 64 << 20
 _MALFORMED: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 # A thread that is there before the sandbox would stay outside of it.
 _ONE_THREAD: Final = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a program took of its process so far; the first call is by entry point."""
+
+    load_us: float
+    first_call_us: Mapping[str, float]
+    peak_rss_bytes: int
 
 
 class Worker:
@@ -141,12 +152,25 @@ class Worker:
         self._ask({"do": "reset"})
 
     def time(
-        self, inputs: Mapping[str, Array], *, entry_point: str, samples: int, reset: bool = False
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        entry_point: str,
+        samples: int,
+        reset: bool = False,
+        arrivals_s: Sequence[float] = (),
     ) -> list[float]:
-        """Microseconds of each of some calls, measured in the worker; `reset` goes before each, untimed."""
+        """Microseconds of each of some calls, measured in the worker; as the runner's `time`."""
         message = {"do": "time", "entry_point": entry_point, "samples": samples, "reset": reset}
-        answer, _ = self._ask(message, inputs, timeout_s=self._timeout_s * samples)
+        message["arrivals_s"] = list(arrivals_s)
+        limit_s = self._timeout_s * samples + max(arrivals_s, default=0.0)
+        answer, _ = self._ask(message, inputs, timeout_s=limit_s)
         return [float(sample) for sample in answer["samples_us"]]
+
+    def costs(self) -> Costs:
+        """What loading, the first calls and all memory took."""
+        answer, _ = self._ask({"do": "costs"})
+        return Costs(**{name: answer[name] for name in ("load_us", "first_call_us", "peak_rss_bytes")})
 
     def close(self) -> None:
         """End the process."""
@@ -260,6 +284,7 @@ def main() -> None:
         # The first value that is read imports pydantic.
         Signature.from_json(Signature(inputs=(), outputs=()).to_json())
     runner: Runner | None = None
+    load_us, first_call_us = 0.0, dict[str, float]()
     while True:
         try:
             message, arrays = receive(connection)
@@ -267,16 +292,23 @@ def main() -> None:
             return
         answer: dict[str, Any] = {}
         results: dict[str, Array] = {}
+        start = time.perf_counter_ns()
         try:
             match message.pop("do"):
                 case "load":
                     runner = _load(message, arrays)
+                    load_us = (time.perf_counter_ns() - start) / 1000
                 case "infer" if runner:
                     results = runner.infer(arrays, **message)
+                    first_call_us.setdefault(message["entry_point"], (time.perf_counter_ns() - start) / 1000)
                 case "reset" if runner:
                     runner.reset()
                 case "time" if runner:
                     answer = {"samples_us": runner.time(arrays, **message)}
+                    first_call_us.setdefault(message["entry_point"], answer["samples_us"][0])
+                case "costs":
+                    peak = process.peak_bytes(os.getpid())
+                    answer = {"load_us": load_us, "first_call_us": first_call_us, "peak_rss_bytes": peak}
                 case unknown:
                     raise AssertionError(unknown)
         except AotpipeError as error:

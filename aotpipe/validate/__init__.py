@@ -15,15 +15,13 @@ Raises:
 
 from __future__ import annotations
 
-import statistics
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.serialization import ELSEWHERE
@@ -39,6 +37,7 @@ from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate.informative import described, uninformative
 from aotpipe.validate.parity import RULE, describe, failure, judge
+from aotpipe.validate.timing import Timed, latency, measured
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
@@ -52,10 +51,7 @@ Caller = Worker | ChainRunner
 LATENCY_BUDGET_S: Final = 2.0
 """Of program and eager together, over all entry points."""
 
-_ROUNDS: Final = 5
-_MOST_SAMPLES: Final = 500
-# OpenMP's threads spin for a while after eager's last op; the program must not compete with them.
-_SETTLE_S: Final = 0.003
+_PROGRAM: Final = "program"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +107,15 @@ def validate(
         timings: tuple[Latency, ...] = ()
         if eager is not None:
             stateful = loadable.is_stateful
-            timings = measure_latency(caller, eager, goldens, stateful=stateful, budget_s=LATENCY_BUDGET_S)
+            timings = measure_latency(
+                caller,
+                {"eager": eager},
+                goldens,
+                stateful=stateful,
+                budget_s=LATENCY_BUDGET_S,
+                threads=loadable.threads or os.cpu_count() or 1,
+                process=process,
+            )
     status: Status = "unproven" if vacuous else "executed"
     return Validated(
         compiled=compiled, status=status, reason=vacuous, parity=parity, latency=timings, notes=notes
@@ -214,63 +218,32 @@ def _parity_error(target: Target, parity: Parity) -> ParityError:
 
 
 def measure_latency(
-    worker: Caller, eager: Eager, goldens: Sequence[Golden], *, stateful: bool, budget_s: float
+    worker: Caller,
+    baselines: Mapping[str, Timed],
+    goldens: Sequence[Golden],
+    *,
+    stateful: bool,
+    budget_s: float,
+    threads: int,
+    process: Worker | None = None,
 ) -> tuple[Latency, ...]:
-    """Time the first call of each entry point, its example, of a program and of eager, as `time_in_turns`."""
-    import torch
+    """Time the first call of each entry point, its example, of a program in turns with others.
 
+    `process` is the worker of the program, which knows what loading it took.
+    """
     first = examples(goldens)
+    runners: dict[str, Timed] = {_PROGRAM: worker, **baselines}
     found = []
     for golden in first:
-        share_s = budget_s / len(first)
-        ours, theirs = time_in_turns((worker, eager), golden, stateful=stateful, budget_s=share_s)
-        times = {**median_and_p90(ours), **median_and_p90(theirs, "eager_")}
-        threads = torch.get_num_threads()
-        found.append(Latency(entry_point=golden.entry_point, samples=len(ours), threads=threads, **times))
+        turns = measured(runners, golden, stateful=stateful, budget_s=budget_s / len(first), threads=threads)
+        timed = latency(turns, _PROGRAM, entry_point=golden.entry_point, threads=threads)
+        if process is not None:
+            costs = process.costs()
+            timed = replace(
+                timed,
+                program=replace(timed.program, first_us=costs.first_call_us.get(golden.entry_point)),
+                load_us=costs.load_us,
+                peak_rss_bytes=costs.peak_rss_bytes,
+            )
+        found.append(timed)
     return tuple(found)
-
-
-def time_in_turns(
-    runners: Sequence[Caller | Eager], golden: Golden, *, stateful: bool, budget_s: float
-) -> list[list[float]]:
-    """Time one call of each runner, warmed up, on the same inputs.
-
-    A program is timed inside its worker, as a caller of the runner sees it (inputs checked, outputs copied);
-    eager is timed here, without the conversion of its arguments. The samples are taken in rounds, in each of
-    which every runner gives some of its own after the one before it, so that a change of the machine's speed
-    meets all of them.
-
-    Args:
-        runners: Workers that hold a program, loaded with as many threads as torch uses here, or eager in the
-            model's own dtypes.
-        golden: The call.
-        stateful: Whether each sample needs the initial state first.
-        budget_s: Seconds for the samples of all runners together, of which each has an equal share; where a
-            call of each takes more than half of it, these calls are the only samples.
-
-    Returns:
-        For each runner the microseconds of each sample.
-    """
-
-    def timed(runner: Caller | Eager, samples: int) -> list[float]:
-        return runner.time(golden.inputs, entry_point=golden.entry_point, samples=samples, reset=stateful)
-
-    durations = [timed(runner, 1) for runner in runners]
-    spent_s = sum(first for first, *_ in durations) / 1e6
-    rounds = _ROUNDS if spent_s * (_ROUNDS + 1) < budget_s else int(budget_s / spent_s) - 1
-    if rounds >= 1:
-        # The first call is a cold one, so these counts are rather too low.
-        share_us = budget_s / len(runners) * 1e6
-        counts = [max(1, min(_MOST_SAMPLES, int(share_us / first)) // rounds) for first, *_ in durations]
-        durations = [[] for _ in runners]
-        for _ in range(rounds):
-            time.sleep(_SETTLE_S)
-            for runner, count, found in zip(runners, counts, durations, strict=True):
-                found += timed(runner, count)
-    return durations
-
-
-def median_and_p90(durations: Sequence[float], prefix: str = "") -> dict[str, Any]:
-    """The fields of a `Latency` that durations in microseconds give."""
-    p90 = float(np.quantile(durations, 0.9))
-    return {f"{prefix}median_us": statistics.median(durations), f"{prefix}p90_us": p90}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 
 from aotpipe import errors
-from aotpipe.errors import AotpipeError, CompileFailed, SourceLine
+from aotpipe.build.report import KILLED
+from aotpipe.errors import BUG, AotpipeError, CompileFailed, SourceLine
 
 
 def _all() -> list[type[AotpipeError]]:
@@ -24,7 +26,8 @@ def test_every_error_has_an_exit_code_of_its_own() -> None:
 
 
 def test_no_code_is_one_that_click_or_python_uses() -> None:
-    assert not {2, 70} & ({error.exit_code for error in _all()} - {errors.StoreError.exit_code})
+    taken = {0, 2, BUG, KILLED, 128 + signal.SIGPIPE}
+    assert not taken & {error.exit_code for error in _all()}
 
 
 def test_the_documentation_lists_them_all_in_their_own_words() -> None:

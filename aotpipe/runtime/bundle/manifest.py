@@ -10,6 +10,7 @@
                   chain of steps of each entry point; absent otherwise
     quantization  how linear layers are quantized; absent where none is
     precision     what is computed in fewer bits; absent where nothing is
+    modules       what the compilers were given, without the weights; absent where that is not kept
     arrays        dtype and shape of each array in the file of weights; older releases did not say so
     files         every other file of the bundle: SHA-256 and size
     digest        SHA-256 of all the above
@@ -138,6 +139,16 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """What the programs of a class of devices were compiled from; the fields are those of a `Lowered`."""
+
+    file: str
+    dialect: Dialect
+    entry_points: tuple[str, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A bundle's manifest; see the module."""
 
@@ -150,6 +161,7 @@ class Manifest:
     parts: Parts | None = field(default=None, metadata=OMIT_EMPTY)
     quantization: Quantization | None = field(default=None, metadata=OMIT_EMPTY)
     precision: Precision | None = field(default=None, metadata=OMIT_EMPTY)
+    modules: Mapping[str, Module] = field(default_factory=dict, metadata=OMIT_EMPTY)
     arrays: Mapping[str, str] = field(default_factory=dict, metadata=OMIT_EMPTY)
 
     @property
@@ -213,6 +225,7 @@ def _from_json(content: dict[str, Any]) -> Manifest:
     manifest = from_json(Manifest, content)
     signatures = [manifest.signatures, manifest.parts.signatures if manifest.parts else {}]
     named = [each.file for program in manifest.programs for each in program.all]
+    named += [module.file for module in manifest.modules.values()]
     limits.require(
         [*manifest.weights, *manifest.files, *signatures[0], *signatures[1]],
         [signature for each in signatures for signature in each.values()],

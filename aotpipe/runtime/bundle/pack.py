@@ -3,6 +3,7 @@
     manifest.json
     weights.safetensors           weights and initial state, once for all programs
     goldens.safetensors           recorded calls for `selftest`
+    modules/KEY.mlir              what the compilers were given, where it is kept
     programs/TARGET/program.vmfb  (or program.xla; of a fat program TARGET+TARGET)
 
 Equal contents give equal bytes, wherever they are built: no times, no paths. The folder is made beside its
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,12 +27,12 @@ from dataclasses import replace
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from aotpipe.core.precision import Precision, Quantization
 from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Finding, Parity, Validated
+from aotpipe.core.stages import Finding, Lowered, Parity, Validated
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, BundleError, ParityError, SourceLine
 from aotpipe.runtime import tensor_file
@@ -44,6 +46,7 @@ from aotpipe.runtime.bundle.manifest import (
     EntryPoint,
     File,
     Manifest,
+    Module,
     ParitySummary,
     Program,
 )
@@ -51,6 +54,7 @@ from aotpipe.runtime.goldens import Golden, dumps
 from aotpipe.runtime.islands.chain import Island, Parts
 from aotpipe.runtime.store import typed_os_errors
 
+_LOCATION: Final = re.compile(rb'loc\("([^"]*)":(?=\d)')
 Located = TypeVar("Located", Finding, Island)
 
 
@@ -67,6 +71,7 @@ def pack(
     parts: Parts | None = None,
     precision: Precision | None = None,
     quantization: Quantization | None = None,
+    modules: Mapping[str, Lowered] | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -83,6 +88,7 @@ def pack(
         parts: Of a model with islands.
         precision: What is computed in fewer bits.
         quantization: How linear layers are quantized.
+        modules: What the compilers were given, as texts, to be kept.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -101,6 +107,9 @@ def pack(
                     file = f"programs/{each.compiled.file}"
                     if file not in packed:
                         packed[file] = _bytes(work, file, each.compiled.payload)
+            kept = {key: _module(key, each) for key, each in (modules or {}).items()}
+            for key, each in kept.items():
+                packed[each.file] = _bytes(work, each.file, _without_paths((modules or {})[key].module))
             manifest = Manifest(
                 name=name,
                 entry_points={
@@ -115,6 +124,7 @@ def pack(
                 parts=parts and _without_folders(parts),
                 precision=precision,
                 quantization=quantization,
+                modules=kept,
             )
             written = manifests.write(manifest)
             manifests.read(written)  # so that no bundle passes a limit that its readers have
@@ -209,6 +219,15 @@ def _bytes(work: Path, name: str, content: bytes) -> File:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return File(sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
+
+
+def _module(key: str, lowered: Lowered) -> Module:
+    return Module(file=f"modules/{key}.mlir", **attributes(lowered, "dialect entry_points digest"))
+
+
+def _without_paths(module: bytes) -> bytes:
+    """A module whose lines name a file without its folder, which would differ from one machine to another."""
+    return _LOCATION.sub(lambda found: b'loc("%s":' % found[1].rpartition(b"/")[2], module)
 
 
 def _record(target: Target, program: Validated | AotpipeError) -> Program:

@@ -148,16 +148,7 @@ class Eager:
     ) -> Callable[[], tuple[Any, dict[str, Any]]]:
         """A call with its arguments made; it gives the result, and the input leaves as the call left them."""
         entry = self._entries[entry_point]
-        example, spec = pytree.tree_flatten((entry.entry.args, dict(entry.entry.kwargs)))
-        leaves = {
-            # A model that changes its input in place must not change the example.
-            name: self._to_torch(inputs[name])
-            if name in inputs
-            else leaf.detach().clone()
-            if isinstance(leaf, torch.Tensor)
-            else leaf
-            for name, leaf in zip(entry.input_names, example, strict=True)
-        }
+        leaves, spec = self._leaves(inputs, entry)
         args, kwargs = pytree.tree_unflatten(list(leaves.values()), spec)
 
         def call() -> tuple[Any, dict[str, Any]]:
@@ -168,6 +159,28 @@ class Eager:
                 raise EagerFailed(f"{type(error).__name__}: {error}") from error
 
         return call
+
+    def _arguments(self, inputs: Mapping[str, Array], entry_point: str) -> tuple[Any, Any]:
+        """The arguments of a call, by place and by name."""
+        leaves, spec = self._leaves(inputs, self._entries[entry_point])
+        args, kwargs = pytree.tree_unflatten(list(leaves.values()), spec)
+        return args, kwargs
+
+    def _leaves(
+        self, inputs: Mapping[str, Array], entry: CanonicalEntry
+    ) -> tuple[dict[str, Any], pytree.TreeSpec]:
+        """The leaves of a call's arguments by name, and the structure that they have."""
+        example, spec = pytree.tree_flatten((entry.entry.args, dict(entry.entry.kwargs)))
+        leaves = {
+            # A model that changes its input in place must not change the example.
+            name: self._to_torch(inputs[name])
+            if name in inputs
+            else leaf.detach().clone()
+            if isinstance(leaf, torch.Tensor)
+            else leaf
+            for name, leaf in zip(entry.input_names, example, strict=True)
+        }
+        return leaves, spec
 
     @contextmanager
     def _ready(self) -> Iterator[None]:

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from aotpipe.build.events import StageFinished
-from aotpipe.build.report import Report, TargetReport
-from aotpipe.core.stages import Finding, Latency, Parity, ParityCase
+from aotpipe.build.report import Failure, Report, TargetReport
+from aotpipe.core.stages import Finding, Latency, Parity, ParityCase, Timing
 from aotpipe.errors import SourceLine
 
 GOOD = ParityCase(
@@ -26,12 +26,21 @@ BAD = replace(
 )
 TIME = Latency(
     entry_point="forward",
-    samples=50,
     threads=2,
-    median_us=220.0,
-    p90_us=251.5,
-    eager_median_us=280.0,
-    eager_p90_us=400.0,
+    program=Timing(
+        samples=70,
+        least_us=210.0,
+        median_us=220.0,
+        per_s=4545.0,
+        p90_us=251.5,
+        points_us=(210.0, 220.0, 260.0),
+    ),
+    baselines={
+        "eager": Timing(samples=50, least_us=266.0, median_us=280.0, per_s=3571.0, points_us=(266.0, 400.0))
+    },
+    noise=0.02,
+    load_us=3000.0,
+    peak_rss_bytes=40_000_000,
 )
 REPORT = Report(
     name="tiny",
@@ -50,9 +59,9 @@ REPORT = Report(
         TargetReport(
             target="iree-vmvx",
             status="failed",
-            stage="validate",
-            error="ParityError",
-            exit_code=40,
+            failure=Failure(
+                error="ParityError", stage="validate", exit_code=40, message="output[]: got nan & <1.0>\x00"
+            ),
             reason="error[validate]: output[]: got nan & <1.0>\x00",
             parity=Parity(cases=(GOOD, BAD), calls=3, rule="8 x eager's own error"),
         ),

@@ -44,11 +44,15 @@ def test_targets_and_places_are_checked_before_the_model(tmp_path: Path, monkeyp
         aotpipe.build(model(), args=ARGS, out="/sys/deep/out")
 
 
-def test_a_model_that_is_not_there_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_model_that_is_not_there_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelNotFound):
         aotpipe.build("no_such_file.py")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == ["no_such_file.report"]
+    report = reports.read(tmp_path / "artifacts" / "no_such_file.report")
+    assert report is not None
+    assert report.failure is not None
+    assert (report.failure.error, report.exit_code) == ("ModelNotFound", ModelNotFound.exit_code)
 
 
 def test_a_bundle_goes_to_artifacts_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -14,6 +14,8 @@ import torch
 import aotpipe
 from aotpipe.build import report as reports
 from aotpipe.build import steps
+from aotpipe.build.formats.junit import to_junit
+from aotpipe.build.formats.page import render
 from aotpipe.cli import cli, guarded
 from aotpipe.cli.result import failures, targets_table
 from aotpipe.errors import Unproven
@@ -46,7 +48,7 @@ def test_an_unproven_program_fails_the_build_with_a_remedy(tmp_path: Path) -> No
     assert (row.status, row.error, report.exit_code) == ("unproven", "Unproven", Unproven.exit_code)
     assert "unproven" in targets_table(report)
     assert "--allow-unproven" in failures(report)
-    assert ET.fromstring(reports.to_junit(report).encode()).get("failures") == "1"
+    assert ET.fromstring(to_junit(report).encode()).get("failures") == "1"
 
 
 def test_an_unproven_program_is_packed_where_that_is_allowed(tmp_path: Path) -> None:
@@ -58,8 +60,8 @@ def test_an_unproven_program_is_packed_where_that_is_allowed(tmp_path: Path) -> 
     assert all(case.uninformative and case.note.startswith("not counted: is") for case in row.parity.cases)
     assert f"{BYTECODE}  unproven  –" in targets_table(built.report)
     assert "of forward is 0.0 in every call" in targets_table(built.report)
-    assert "not counted" in reports.render(built.report)
-    suite = ET.fromstring(reports.to_junit(built.report).encode())
+    assert "not counted" in render(built.report)
+    suite = ET.fromstring(to_junit(built.report).encode())
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "1")
     again = steps.revalidate(built.path, as_spec(nothing, args=ARGS))
     assert ([each.status for each in again.targets], again.ok) == (["unproven"], True)

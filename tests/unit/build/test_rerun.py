@@ -73,22 +73,23 @@ def test_the_bundle_may_go_while_it_is_used(bundle: Path):
 def test_a_program_alone(tmp_path: Path):
     path = samples.packed(tmp_path / "out").path
     rows = rerun.measure(path, None, budget_s=0.2, threads=1)
-    assert [(row.target, row.entry_point) for row in rows] == [
+    assert [(row.target, row.latency and row.latency.entry_point) for row in rows] == [
         ("iree-vmvx", "forward"),
         ("iree-vmvx", "decode"),
     ]
     for row in rows:
-        assert row.samples > 1
-        assert 0 < row.median_us <= row.p90_us
-        assert row.eager_median_us is None
-        assert row.to_json()["samples"] == row.samples
+        assert row.latency is not None
+        assert row.latency.program.samples > 1
+        assert 0 < row.latency.program.least_us <= row.latency.program.median_us
+        assert row.latency.baselines == {}
+        assert row.to_json()["latency"]["program"]["samples"] == row.latency.program.samples
 
 
 def test_what_cannot_run_here_has_a_reason_and_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = samples.packed(tmp_path / "out").path
     monkeypatch.setattr(rerun, "why_not_runnable", lambda *_: "no such device")
     (row,) = rerun.measure(path, None)
-    assert (row.reason, row.samples) == ("no such device", 0)
+    assert (row.reason, row.latency) == ("no such device", None)
 
 
 def test_the_variant_that_would_be_loaded_is_timed(tmp_path: Path):

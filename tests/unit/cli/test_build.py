@@ -23,13 +23,14 @@ GOOD = replace(REPORT, targets=REPORT.targets[:1])
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the pipeline was asked for; `report` in it is what it answers."""
-    found: dict[str, Any] = {"report": GOOD}
+    found: dict[str, Any] = {"report": GOOD, "folder": tmp_path}
+    monkeypatch.chdir(tmp_path)
 
     def run(request: Request, settings: Settings, _: object) -> Outcome:
         found.update(request=request, settings=settings)
-        return Outcome(path=Path("/tmp/out"), report=found["report"], folder=Path("/tmp/out.report"))
+        return Outcome(path=Path("/tmp/out"), report=found["report"], folder=tmp_path)
 
     monkeypatch.setattr(build, "run", run)
     return found
@@ -86,7 +87,7 @@ def test_a_result_is_a_table_and_two_places(asked: dict[str, Any], capsys: pytes
     assert err == ""
     assert "iree-cpu-host  executed" in out
     assert "peak memory" in out
-    assert out.endswith("bundle  /tmp/out\nreport  /tmp/out.report/report.html\n")
+    assert out.endswith(f"bundle  /tmp/out\nreport  {asked['folder'] / 'report.html'}\n")
 
 
 def test_up_to_date_is_said(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]):

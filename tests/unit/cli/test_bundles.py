@@ -18,6 +18,7 @@ from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
 from aotpipe.errors import BundleCorrupt, IslandNotFound, SignatureInvalid
 from aotpipe.runtime import process
+from tests.unit.build.reports import TIME
 from tests.unit.cli.commands import run
 from tests.unit.runtime.bundle import samples
 from tests.unit.runtime.bundle.samples import keys
@@ -141,29 +142,28 @@ def test_a_selftest_that_fails_is_a_parity_error(tmp_path: Path, capsys: pytest.
 def test_a_bundle_alone(tmp_path: Path):
     path = str(samples.packed(tmp_path / "out").path)
     rows = json.loads(run("bench", path, "--seconds", "0.1", "--json", "-q"))
-    assert [row["entry_point"] for row in rows] == ["forward", "decode"]
+    assert [row["latency"]["entry_point"] for row in rows] == ["forward", "decode"]
     head, *lines = run("bench", path, "--seconds", "0.1", "-q").splitlines()
-    assert head.split() == ["target", "entry", "point", "median", "p90", "eager", "of", "eager", "n"]
-    assert len(lines) == 2
+    assert head.split()[:6] == ["target", "entry", "point", "way", "median", "p90"]
+    assert len(lines) == 4
+    assert "peak memory" in lines[2]
 
 
 def test_beside_eager_and_not_here(tmp_path: Path, monkeypatch):
     rows = [
-        rerun.Row(
-            target="iree-vmvx",
-            entry_point="forward",
-            samples=9,
-            median_us=500.0,
-            p90_us=600.0,
-            eager_median_us=1000.0,
-            eager_p90_us=1200.0,
-        ),
+        rerun.Row(target="iree-vmvx", latency=TIME, left_out={"openvino": "no"}),
         rerun.Row(target="iree-cpu-host", reason="this CPU lacks avx9"),
     ]
     monkeypatch.setattr(rerun, "measure", lambda *_, **__: rows)
-    _, first, second = run("bench", "out", "m.py").splitlines()
-    assert first.split() == ["iree-vmvx", "forward", "500.0", "µs", "600.0", "µs", "1.00", "ms", "×0.5", "9"]
+    _, first, eager, second, *notes = run("bench", "out", "m.py").splitlines()
+    assert first.split() == "iree-vmvx forward program 220.0 µs 251.5 µs 70 – 4545".split()
+    # It was sampled less often, so that it has no p90.
+    assert eager.split() == "eager 280.0 µs – 50 – 3571 ×0.79".split()
     assert "this CPU lacks avx9" in second
+    assert notes == [
+        "iree-vmvx: openvino does not take the model: no",
+        "iree-vmvx forward: loaded in 3.00 ms, peak memory 40.0 MB, 2 threads; noise 2%",
+    ]
 
 
 NET = """

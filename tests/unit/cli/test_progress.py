@@ -46,9 +46,12 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
+        "export                       ...",
         "warning[unused-input]: m.py:3: nothing reads 'x'",
         "  hint: drop it",
         "export                       1.2 s",
+        "compile iree-vmvx            ...",
+        "compile iree-cpu-host        ...",
         "compile iree-vmvx            cached",
         "compile iree-cpu-host        failed",
         "warning: the cache is full",

@@ -116,9 +116,12 @@ def test_a_right_program_is_executed_and_timed(net: _Built, monkeypatch: pytest.
     assert validated.parity.worst is not None
     assert validated.parity.worst.ratio < 0.9
     (timing,) = validated.latency
-    assert timing.samples >= 5
-    assert 0 < timing.median_us <= timing.p90_us
-    assert timing.eager_median_us > 0
+    assert timing.program.samples >= 5
+    assert 0 < timing.program.least_us <= timing.program.median_us
+    assert timing.baselines["eager"].samples >= 5
+    assert timing.load_us is not None
+    assert timing.program.first_us is not None
+    assert timing.peak_rss_bytes > 10**7
 
 
 def test_the_goldens_cover_both_ends_of_the_batch(net: _Built) -> None:
