@@ -29,6 +29,7 @@ from aotpipe.build.prepared import Prepared, Ready, prepare
 from aotpipe.build.record import Record, build_key, written
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
+from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import DEFAULT, Target
 from aotpipe.errors import AotpipeError, BudgetExceeded, CompileError
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
@@ -317,7 +318,7 @@ def _is_packed(settings: Settings, results: Mapping[Target, matrix.Result], repo
 
 def _packed(work: _Work, prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> Bundle:
     # XLA's is a container of several, for its compiler alone.
-    texts = {key: each for key, each in prepared.lowered.items() if key != "xla"}
+    texts: dict[str, Lowered] = {key: each for key, each in prepared.lowered.items() if key != "xla"}
     with work.cache.recorder.stage("pack"):
         return pack(
             path,

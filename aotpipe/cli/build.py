@@ -65,7 +65,7 @@ def build(
     report = outcome.report
     if github.is_here():
         github.add_summary(report)
-        for line in github.annotations(report):
+        for line in github.commands(report):
             text.say(line)
     if as_json:
         text.echo_json(report)

@@ -26,7 +26,7 @@ from tests.unit.build.reports import BAD, GOOD, REPORT
 
 SCRIPT = Path(__file__).with_name("page_in_browser.cjs")
 ORIGIN = Origin(
-    command="aotpipe build models/a_model_with_a_rather_long_name.py --out artifacts/a_model --budget size=1MB",
+    command="aotpipe build models/a_model_with_a_rather_long_name.py --out artifacts/out --budget size=1MB",
     date="2026-11-25T22:00:00Z",
     machine="Some CPU of some vendor, 2 cores, Linux x86_64",
     commit="0123456789012345678901234567890123456789+changes",

@@ -20,6 +20,7 @@ _WIDTH: Final = 640
 _LEFT: Final = 8
 _RIGHT: Final = 20
 _ROW: Final = 42
+_BETWEEN_TICKS: Final = 40
 _LOWEST_SHARE: Final = 1e-4
 _HIGHEST_SHARE: Final = 10.0
 _SIZE: Final = re.compile(r"\b[A-Za-z_]\w*=(\d+)\b")
@@ -56,9 +57,13 @@ def _text(x: float, y: float, said: str, kind: str = "", anchor: str = "start") 
 
 
 def _ticks(axis: _Axis, values: Iterable[tuple[float, str]], bottom: float) -> list[str]:
-    found = []
+    found: list[str] = []
+    before = -float(_WIDTH)
     for value, said in values:
         x = axis.at(value)
+        if x - before < _BETWEEN_TICKS:
+            continue
+        before = x
         found.append(f'<line x1="{x}" x2="{x}" y1="4" y2="{bottom - 14:g}" class="grid"/>')
         anchor = "start" if x < 40 else "end" if x > _WIDTH - 40 else "middle"
         found.append(_text(x, bottom - 2, said, "soft", anchor))

@@ -24,7 +24,7 @@ def is_here() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def annotations(report: Report) -> Iterator[str]:
+def commands(report: Report) -> Iterator[str]:
     """A workflow command for each error and warning; GitHub shows ten of each in a step."""
     for problem in report.problems:
         if problem.level != "note":

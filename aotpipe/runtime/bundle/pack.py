@@ -108,8 +108,9 @@ def pack(
                     if file not in packed:
                         packed[file] = _bytes(work, file, each.compiled.payload)
             kept = {key: _module(key, each) for key, each in (modules or {}).items()}
-            for key, each in kept.items():
-                packed[each.file] = _bytes(work, each.file, _without_paths((modules or {})[key].module))
+            for key, module in kept.items():
+                content = _without_paths((modules or {})[key].module)
+                packed[module.file] = _bytes(work, module.file, content)
             manifest = Manifest(
                 name=name,
                 entry_points={

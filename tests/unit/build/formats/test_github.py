@@ -24,7 +24,7 @@ def test_an_annotation_is_at_the_line_below_the_checkout(tmp_path: Path, monkeyp
 
 def test_notes_are_left_out_and_what_has_no_line_is_at_the_file():
     report = replace(REPORT, origin=Origin(source="model.py"))
-    lines = list(github.annotations(report))
+    lines = list(github.commands(report))
     assert [line.split(" ")[0] for line in lines] == ["::error", "::warning"]
     assert "file=model.py::" in lines[0]
     assert "file=model.py,line=7::" in lines[1]
