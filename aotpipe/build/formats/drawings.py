@@ -139,7 +139,7 @@ def latencies(entry_point: str, rows: Sequence[tuple[str, Latency]]) -> str:
     points = [point for _, timing, _ in lines for point in timing.points_us]
     if not points:
         return ""
-    axis = _Axis(min(points) / 1.1, max(points) * 1.1)
+    axis = _Axis(max(min(points), 1e-3) / 1.1, max(points) * 1.1)
     height = _ROW * len(lines) + 26
     parts = _ticks(axis, [(each, duration(each / 1e6)) for each in _round_values(axis)], height)
     for number, (name, timing, kind) in enumerate(lines):

@@ -17,6 +17,7 @@ from aotpipe.build import matrix
 from aotpipe.build import report as reports
 from aotpipe.build.build import Settings, run
 from aotpipe.build.cache import Cache
+from aotpipe.build.draft import Draft
 from aotpipe.build.events import Event, Planned, Recorder, StageFinished
 from aotpipe.build.record import Record, Snapshot
 from aotpipe.build.request import Request
@@ -158,7 +159,8 @@ def test_what_could_not_run_is_run_once_it_can(tmp_path: Path, monkeypatch: pyte
 
 def test_a_bundle_of_another_prepared_model_is_not_up_to_date(tmp_path: Path):
     request = Request.of("m.py", ["iree-vmvx"])
-    work = build_module._Work(request, Settings(out=tmp_path / "out"), Cache.open(Recorder()))
+    settings, draft = Settings(out=tmp_path / "out"), Draft.of("m.py", None, tmp_path / "out")
+    work = build_module._Work(request, settings, Cache.open(Recorder()), draft)
     reports.write(REPORT, reports.folder_of(tmp_path / "out"))
     front, key = request.key, work.key("tiny")
     assert front is not None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from aotpipe.build import rerun
+from aotpipe.build.baselines import made
 from aotpipe.build.chain import Chain
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
@@ -16,6 +18,7 @@ from aotpipe.build.rerun import reopened
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.errors import BundleCorrupt, NoProgram, UnknownTarget
 from aotpipe.validate import validate
+from aotpipe.validate.eager.eager import Eager
 from tests.unit.runtime.bundle import samples
 
 
@@ -132,7 +135,8 @@ def test_the_reference_starts_from_the_models_own_parameters(tmp_path: Path):
     signature = Signature(
         inputs=(x,), outputs=(replace(x, name="output"),), state=(replace(x, name="weight"),)
     )
-    eager = rerun._eager(Chain(Request.of(str(file)), Recorder()), {"forward": signature}, 1)
+    entries = Chain(Request.of(str(file)), Recorder()).canonical.entries
+    eager = cast("Eager", made(["eager"], entries, {"forward": signature}, 1)["eager"])
     for _ in range(2):
         eager.reset()
         assert eager.infer({"x": np.ones(3, np.float32)})["output"].tolist() == [2, 2, 2]

@@ -164,3 +164,15 @@ def test_equal_goldens_give_equal_bytes() -> None:
 def test_another_file_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a file of goldens"):
         goldens.loads(data)
+
+
+def test_a_failure_says_how_many_elements_are_off_and_where():
+    want = np.zeros(640, np.float32)
+    got = want.copy()
+    got[630:640] = 3.0
+    case = compare(got, want, atol=1.0)
+    assert (case.failing, case.elements) == (10, 640)
+    assert [place for place, ratio in enumerate(case.profile) if ratio > 1] == [63]
+    assert compare(want, want).profile == ()
+    one = compare(np.array(3.0), np.array(1.0), atol=1.0)
+    assert (one.failing, one.elements, one.profile) == (1, 1, (2.0,))
