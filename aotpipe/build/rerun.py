@@ -25,7 +25,7 @@ from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.serialization import Serializable, attributes
 from aotpipe.core.stages import P99_SAMPLES, Compiled, CompileStats, Dialect, Latency, Lowered, Timing
 from aotpipe.core.targets import Target, expand
-from aotpipe.errors import NoProgram
+from aotpipe.errors import NoProgram, ProgramCrashed
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import open_bundle, parted
@@ -139,6 +139,7 @@ class Row(Serializable):
         server: Of calls that come at random, each from when it came; None in another scenario.
         per_s: How many came in a second, on average.
         left_out: Baselines that do not take the model, with the reason.
+        exit_code: That of the error by which the program ended; 0 where it was timed, or cannot run here.
     """
 
     target: str
@@ -149,6 +150,7 @@ class Row(Serializable):
     per_s: float | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +201,7 @@ def measure(
     `islands` names what may run of a model with islands.
 
     Raises:
-        BundleError, ModelError, ProgramCrashed
+        BundleError, ModelError
         TargetError: A baseline's package is not installed.
     """
     recorder = Recorder(on_event)
@@ -218,8 +220,15 @@ def measure(
             if reason := why_not_runnable(program):
                 rows.append(Row(target=program.target, reason=reason))
                 continue
-            with recorder.stage("bench", program.target):
-                rows += bench.rows(program, fitting(program) if variants else program)
+            timed = fitting(program) if variants else program
+            try:
+                with recorder.stage("bench", program.target):
+                    rows += bench.rows(program, timed)
+            except ProgramCrashed as error:
+                # The others are timed all the same.
+                said = "\n".join(filter(None, (error.message, error.reason)))
+                row = Row(target=program.target, program=timed.target, reason=said, exit_code=error.exit_code)
+                rows.append(row)
     return rows
 
 

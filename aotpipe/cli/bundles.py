@@ -234,7 +234,7 @@ def bench(
     as_json: bool,
     quiet: bool,
     **asked: Any,
-) -> None:
+) -> int:
     """Time the programs of BUNDLE on their example inputs, in turns with MODEL in eager where it is given.
 
     The ratio to a baseline is that of the least times: other work on the machine only adds. Where a fixed
@@ -247,6 +247,7 @@ def bench(
         load = Load(scenario=scenario, per_s=per_s)
         rows = measure(bundle, model, load=load, on_event=listener, **asked, **options)
     text.show(rows, lambda: result.bench_table(rows), as_json=as_json)
+    return max((row.exit_code for row in rows), default=0)
 
 
 @click.command()

@@ -1,9 +1,9 @@
-"""What the calls that a program was judged on have reached of the model: branches, trips of loops, sizes. Torch-free."""
+"""What the calls that a program was judged on reach of its model: branches, trips, sizes. Torch-free."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from aotpipe.core.serialization import Serializable
 from aotpipe.errors import SourceLine
@@ -45,7 +45,7 @@ class Goal(Serializable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage(Serializable):
-    """All that the calls of a model can reach, and what they did."""
+    """All that the calls of a model can reach, and what they did; `notes` say why that is not known."""
 
     derived: ClassVar = ("reached", "total", "percent")
 
@@ -76,3 +76,7 @@ class Coverage(Serializable):
     def percent(self) -> float:
         """The share that was reached; 100 where there is nothing to reach."""
         return 100.0 * self.reached / self.total if self.total else 100.0
+
+
+UNKNOWN: Final = Coverage(notes=("what the calls reach was not looked at: parts of the model stay Python",))
+"""Of a model that was not run op by op."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.build.rerun import reopened
 from aotpipe.core.signature import Signature, TensorSpec
-from aotpipe.errors import BundleCorrupt, NoProgram, UnknownTarget
+from aotpipe.errors import BundleCorrupt, NoProgram, ProgramCrashed, UnknownTarget
 from aotpipe.validate import validate
 from aotpipe.validate.eager.eager import Eager
 from tests.unit.runtime.bundle import samples
@@ -106,6 +106,25 @@ def test_the_variant_that_would_be_loaded_is_timed(tmp_path: Path):
 
     assert timed() == {("iree-vmvx", "iree-cpu-host")}
     assert timed(variants=False) == {("iree-vmvx", "iree-vmvx")}
+
+
+def test_a_program_that_dies_while_it_is_timed_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    programs = [samples.validated(samples.HOST, "llvm-cpu"), samples.validated()]
+    path = samples.packed(tmp_path / "out", programs=programs).path
+    real = rerun.measure_latency
+    asked = []
+
+    def dying(*given: Any, **more: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            raise ProgramCrashed("the program died by SIGSEGV (time forward)")
+        return real(*given, **more)
+
+    monkeypatch.setattr(rerun, "measure_latency", dying)
+    first, *others = rerun.measure(path, None, budget_s=0.05, threads=1)
+    assert (first.exit_code, first.reason) == (41, "the program died by SIGSEGV (time forward)")
+    assert [row.exit_code for row in others] == [0, 0]
+    assert all(row.latency for row in others)
 
 
 WRITES_A_PARAMETER = """
