@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Unpack
 
-from aotpipe.build import budgets, matrix
+from aotpipe.build import budgets, matrix, report_folder
 from aotpipe.build import report as reports
 from aotpipe.build.budgets import Limit
 from aotpipe.build.cache import Cache
@@ -241,8 +241,8 @@ def _unchanged(work: _Work) -> Outcome | None:
     if found is None or built is None or built.prepared != found.prepared:
         return None
     path = work.folder(found.name)
-    folder = reports.folder_of(path)
-    if (report := reports.read(folder)) is None:
+    folder = report_folder.folder_of(path)
+    if (report := report_folder.read(folder)) is None:
         return None
     return Outcome(path=path, report=replace(report, up_to_date=True), folder=folder)
 
@@ -285,9 +285,9 @@ def _build(work: _Work, workspace: Path) -> Outcome:
     report = replace(report, budgets=budgets.judged(settings.budgets, report))
     packed = _packed(work, prepared, results, path) if _is_packed(settings, results, report) else None
     report = replace(work.draft.completed(report, recorder), bundle=str(path) if packed else "")
-    folder = reports.folder_of(path)
+    folder = report_folder.folder_of(path)
     with recorder.stage("report"):
-        reports.write(report, folder)
+        report_folder.write(report, folder)
     if packed and report.ok:
         _record(work, ready, packed, folder)
     return Outcome(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from aotpipe.build import report as reports
+from aotpipe.build import report_folder
 from aotpipe.build.report import Report, TargetReport
 from aotpipe.core.serialization import Serializable
 from aotpipe.core.signature import Signature
@@ -78,7 +78,7 @@ def read(path: Path) -> Report:
         BundleNotFound: There is none.
         BundleError: It is of another schema, or no report.
     """
-    folder = reports.folder_of(path.absolute())
+    folder = report_folder.folder_of(path.absolute())
     places = (path, path / "report.json", folder / "report.json")
     found = next((place for place in places if place.is_file() and place.suffix == ".json"), None)
     if found is None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from aotpipe.build import report as reports
+from aotpipe.build import report_folder
 from aotpipe.build.events import Event, Listener, Recorder, StageFinished, StageStarted
 from aotpipe.build.report import Failure, Origin, Report
 from aotpipe.core.stages import Finding
@@ -66,7 +67,7 @@ class Draft:
     @property
     def folder(self) -> Path:
         """Where the report lies."""
-        return reports.folder_of(self.path or (DEFAULT_FOLDER / self.name).absolute())
+        return report_folder.folder_of(self.path or (DEFAULT_FOLDER / self.name).absolute())
 
     def rename(self, name: str) -> None:
         """Say the model's own name, now that it is known; a draft at another place goes."""
@@ -106,7 +107,7 @@ class Draft:
         )
         with self._lock:
             self._written = self.folder
-            reports.write_draft(self._report(failure, recorder), self.folder)
+            report_folder.write_draft(self._report(failure, recorder), self.folder)
 
     def ended(self, error: BaseException, recorder: Recorder) -> Report:
         """Write the report of a build that an error ended, where it can be written, and give it."""
@@ -115,7 +116,7 @@ class Draft:
         stages = [stage for stage in failed if stage != "compile"] or failed
         report = self._report(Failure.of(error, stages[-1] if stages else "build"), recorder)
         with self._lock, suppress(StoreError):
-            reports.write(report, self.folder)
+            report_folder.write(report, self.folder)
         return report
 
     def completed(self, report: Report, recorder: Recorder) -> Report:

@@ -2,24 +2,15 @@
 
 A build that failed has a report too, of the same form: `failure` is what ended it before its targets had
 rows, and a row's `failure` what ended the target. While a build runs, its report says in which stage it is
-(`write_draft`): who kills it finds out where it was.
+(`report_folder.write_draft`): who kills it finds out where it was. docs/report.schema.json is the schema.
 
-`write(report, folder)` puts `report.json`, `report.html`, `junit.xml`, `report.sarif` and `trace.json` into a
-folder, all or nothing. The folder lies beside the bundle (`NAME.report`), not inside: a report holds times of
-this machine, and a bundle is equal byte for byte wherever it is built. docs/report.schema.json is the schema
-of `report.json`.
-
-Torch-free; jinja2 is imported by `write`.
+Torch-free.
 """
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from aotpipe.build.events import StageFinished
@@ -36,12 +27,9 @@ from aotpipe.errors import (
     Interrupted,
     ParityError,
     SourceLine,
-    StoreError,
     Unproven,
     UnsupportedOps,
 )
-from aotpipe.runtime.bundle import atomic_replace
-from aotpipe.runtime.store import typed_os_errors
 
 KILLED: Final = 137
 """What a shell gives for a process that SIGKILL ended."""
@@ -303,59 +291,3 @@ def row_of(target: Target, result: Validated | AotpipeError) -> TargetReport:
         notes=tuple(notes),
         **attributes(compiled, "flags estimates dialect partition"),
     )
-
-
-def folder_of(bundle: Path) -> Path:
-    """Where a bundle's report lies: beside it."""
-    return bundle.with_name(bundle.name + ".report")
-
-
-def write(report: Report, folder: Path) -> None:
-    """Write all files of the report; what was there before is replaced as a whole.
-
-    Raises:
-        ReadOnly, DiskFull, StoreError: They cannot be written; what was there before is still there.
-    """
-    from aotpipe.build.formats import page
-
-    _put(report, folder, page.render(report))
-
-
-def _put(report: Report, folder: Path, page: str) -> None:
-    from aotpipe.build.formats import junit, sarif, trace
-
-    files = {
-        "report.json": json.dumps(report.to_json(), indent=2, allow_nan=False) + "\n",
-        "report.html": page,
-        "junit.xml": junit.to_junit(report),
-        "report.sarif": sarif.to_sarif(report),
-        "trace.json": trace.to_trace(report),
-    }
-    with typed_os_errors("the report", folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_replace.folder(folder) as work:
-            for name, text in files.items():
-                (work / name).write_text(text, encoding="utf-8")
-
-
-def write_draft(report: Report, folder: Path) -> None:
-    """Write the report of a build that has not ended, where that is possible: it is read if none follows.
-
-    The page has nothing to show but one sentence, so that no build waits for jinja2.
-    """
-    assert report.failure is not None
-    said = html.escape(f"{report.name}: {report.failure.message}")
-    page = (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{said}</title></head><body><p>{said}</p></body></html>\n"
-    )
-    with suppress(StoreError):
-        _put(report, folder, page)
-
-
-def read(folder: Path) -> Report | None:
-    """The report in a folder; None where there is none that this aotpipe reads."""
-    try:
-        return Report.from_json(json.loads((folder / "report.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return None

@@ -31,7 +31,7 @@ from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import open_bundle, parted
 from aotpipe.runtime.bundle.load import fitting, why_not_runnable
 from aotpipe.runtime.bundle.manifest import OF_COMPILED, WEIGHTS, Manifest, Program
-from aotpipe.runtime.goldens import Golden, examples
+from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import Caller, Loadable, loaded, measure_latency
 from aotpipe.validate.timing import Timed, timing
@@ -255,7 +255,9 @@ class _Bench:
     def rows(self, program: Program, timed: Program) -> Iterator[Row]:
         """The rows of a program, timed by that of one of its variants."""
         loadable = replace(self.opened.loadable, threads=self.threads, islands=self.islands)
-        first = examples(self.opened.goldens)
+        # One that goes on from another's state is timed from the initial one.
+        found = {golden.entry_point: golden for golden in reversed(self.opened.goldens)}
+        first = [found[name] for name in self.opened.loadable.signatures if name in found]
         with Worker() as process:
             worker = loaded(process, self.opened.compiled(timed), loadable)
             for golden in first:

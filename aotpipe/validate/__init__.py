@@ -110,7 +110,7 @@ def validate(
             timings = measure_latency(
                 caller,
                 {"eager": eager},
-                goldens,
+                examples(goldens),
                 stateful=stateful,
                 budget_s=LATENCY_BUDGET_S,
                 threads=loadable.threads or os.cpu_count() or 1,
@@ -227,15 +227,16 @@ def measure_latency(
     threads: int,
     process: Worker | None = None,
 ) -> tuple[Latency, ...]:
-    """Time the first call of each entry point, its example, of a program in turns with others.
+    """Time calls, one of each entry point, of a program in turns with others.
 
     `process` is the worker of the program, which knows what loading it took.
     """
-    first = examples(goldens)
     runners: dict[str, Timed] = {_PROGRAM: worker, **baselines}
     found = []
-    for golden in first:
-        turns = measured(runners, golden, stateful=stateful, budget_s=budget_s / len(first), threads=threads)
+    for golden in goldens:
+        turns = measured(
+            runners, golden, stateful=stateful, budget_s=budget_s / len(goldens), threads=threads
+        )
         timed = latency(turns, _PROGRAM, entry_point=golden.entry_point, threads=threads)
         if process is not None:
             costs = process.costs()

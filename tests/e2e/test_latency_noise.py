@@ -1,4 +1,4 @@
-"""A bundle that is measured ten times, five of them beside a busy loop: the same ratio each time, or `noisy`."""
+"""A bundle measured ten times, five of them beside a busy loop: the same ratio each time, or `noisy`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_ratios_are_within_a_tenth_or_marked(batch: int, threads: int, tmp_path:
             (row,) = measure("out", "net.py", threads=threads, budget_s=1.5)
         assert row.latency is not None
         name = "beside a busy loop" if number % 2 else "alone"
-        print(f"batch {batch}, {threads} threads, {name}: {row.latency.ratios or 'noisy'}, {row.latency.noise:.0%}")
+        said = f"{row.latency.ratios or 'noisy'}, noise {row.latency.noise:.0%}"
+        print(f"batch {batch}, {threads} threads, {name}: {said}")
         ratios += row.latency.ratios.values()
     if ratios:
         middle = statistics.median(ratios)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from aotpipe.build import report as reports
+from aotpipe.build import report_folder
 from aotpipe.build.report import Budget, Failure, Origin, Report
 from aotpipe.core.coverage import Coverage, Goal
 from aotpipe.core.stages import Parity
@@ -70,7 +70,7 @@ def node() -> str:
 @pytest.mark.parametrize("kind", ["full", "failed"])
 def test_the_page_is_fit_to_be_seen(kind: str, node: str, tmp_path: Path):
     report = _full() if kind == "full" else Report(name="tiny", failure=FAILURE, origin=ORIGIN)
-    reports.write(report, tmp_path / "out.report")
+    report_folder.write(report, tmp_path / "out.report")
     pictures = Path(os.environ.get("AOTPIPE_PICTURES") or tmp_path) / kind
     pictures.mkdir(parents=True, exist_ok=True)
     url = (tmp_path / "out.report" / "report.html").as_uri()

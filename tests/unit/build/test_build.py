@@ -13,8 +13,7 @@ import aotpipe
 from aotpipe import validate
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.build import build as build_module
-from aotpipe.build import matrix
-from aotpipe.build import report as reports
+from aotpipe.build import matrix, report_folder
 from aotpipe.build.build import Settings, run
 from aotpipe.build.cache import Cache
 from aotpipe.build.draft import Draft
@@ -50,7 +49,7 @@ def test_a_model_that_is_not_there_leaves_a_report(tmp_path: Path, monkeypatch: 
     with pytest.raises(ModelNotFound):
         aotpipe.build("no_such_file.py")
     assert [path.name for path in (tmp_path / "artifacts").iterdir()] == ["no_such_file.report"]
-    report = reports.read(tmp_path / "artifacts" / "no_such_file.report")
+    report = report_folder.read(tmp_path / "artifacts" / "no_such_file.report")
     assert report is not None
     assert report.failure is not None
     assert (report.failure.error, report.exit_code) == ("ModelNotFound", ModelNotFound.exit_code)
@@ -161,7 +160,7 @@ def test_a_bundle_of_another_prepared_model_is_not_up_to_date(tmp_path: Path):
     request = Request.of("m.py", ["iree-vmvx"])
     settings, draft = Settings(out=tmp_path / "out"), Draft.of("m.py", None, tmp_path / "out")
     work = build_module._Work(request, settings, Cache.open(Recorder()), draft)
-    reports.write(REPORT, reports.folder_of(tmp_path / "out"))
+    report_folder.write(REPORT, report_folder.folder_of(tmp_path / "out"))
     front, key = request.key, work.key("tiny")
     assert front is not None
     assert key is not None

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import aotpipe
-from aotpipe.build import report as reports
-from aotpipe.build import steps
+from aotpipe.build import report_folder, steps
 from aotpipe.build.formats.junit import to_junit
 from aotpipe.build.formats.page import render
 from aotpipe.cli import cli, guarded
@@ -42,7 +41,7 @@ def test_an_unproven_program_fails_the_build_with_a_remedy(tmp_path: Path) -> No
     assert caught.value.parity is not None
     assert caught.value.parity.worst is None
     assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
-    report = reports.read(tmp_path / "out.report")
+    report = report_folder.read(tmp_path / "out.report")
     assert report is not None
     [row] = report.targets
     assert (row.status, row.error, report.exit_code) == ("unproven", "Unproven", Unproven.exit_code)

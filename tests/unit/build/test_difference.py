@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.build import report as reports
+from aotpipe.build import report_folder
 from aotpipe.build.difference import Change, difference, read
 from aotpipe.build.report import Failure, Report, TargetReport
 from aotpipe.core.signature import Signature, TensorSpec
@@ -82,7 +82,7 @@ def test_another_signature_is_worse_and_ops_flags_and_versions_are_told():
 
 
 def test_a_report_is_found_by_its_bundle_its_folder_and_its_file(tmp_path: Path):
-    reports.write(OLD, reports.folder_of(tmp_path / "out"))
+    report_folder.write(OLD, report_folder.folder_of(tmp_path / "out"))
     for place in ("out", "out.report", "out.report/report.json"):
         assert read(tmp_path / place).name == "tiny"
     with pytest.raises(BundleNotFound):

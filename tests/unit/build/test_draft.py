@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from aotpipe.build import report as reports
+from aotpipe.build import report_folder
 from aotpipe.build.build import Settings, run
 from aotpipe.build.draft import Draft, machine, origin
 from aotpipe.build.events import Recorder, Running, Stage
@@ -47,7 +47,7 @@ def checked(folder: Path) -> Report:
     suite = ET.fromstring((folder / "junit.xml").read_bytes())
     assert suite.get("tests") == str(len(suite))
     assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
-    report = reports.read(folder)
+    report = report_folder.read(folder)
     assert report is not None
     if not report.ok:
         assert int(suite.get("errors", 0)) + int(suite.get("failures", 0)) > 0

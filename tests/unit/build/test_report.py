@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from aotpipe.build import report as reports
 from aotpipe.build.report import Report, row_of
 from aotpipe.core.stages import Latency, Timing
-from aotpipe.errors import DiskFull
 from tests.unit.build.reports import BAD, REPORT
 from tests.unit.core.test_estimate import SAMPLE
 from tests.unit.runtime.bundle import samples
-
-
-def test_written_files(tmp_path: Path):
-    folder = reports.folder_of(tmp_path / "out")
-    assert folder == tmp_path / "out.report"
-    reports.write(REPORT, folder)
-    reports.write(REPORT, folder)
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "junit.xml",
-        "report.html",
-        "report.json",
-        "report.sarif",
-        "trace.json",
-    ]
-    assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
-    read = reports.read(folder)
-    assert read is not None
-    assert read.name == "tiny"
-    assert reports.read(tmp_path) is None
-
-
-def test_a_full_disk_leaves_the_report_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    folder = tmp_path / "out.report"
-    reports.write(REPORT, folder)
-    before = (folder / "report.json").read_bytes()
-
-    def full(self: Path, *args: object, **kwargs: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(DiskFull):
-        reports.write(REPORT, folder)
-    assert (folder / "report.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out.report"]
 
 
 def test_json_round_trip():

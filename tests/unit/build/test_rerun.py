@@ -108,7 +108,9 @@ def test_the_variant_that_would_be_loaded_is_timed(tmp_path: Path):
     assert timed(variants=False) == {("iree-vmvx", "iree-vmvx")}
 
 
-def test_a_program_that_dies_while_it_is_timed_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_program_that_dies_while_it_is_timed_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     programs = [samples.validated(samples.HOST, "llvm-cpu"), samples.validated()]
     path = samples.packed(tmp_path / "out", programs=programs).path
     real = rerun.measure_latency

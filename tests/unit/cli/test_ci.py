@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from aotpipe.build import report as reports
+from aotpipe.build import report_folder
 from aotpipe.build.difference import Kind
 from aotpipe.cli import ci, cli, guarded
 from aotpipe.errors import BundleError, BundleNotFound, Regressed
@@ -23,9 +23,9 @@ OLD = replace(REPORT, targets=REPORT.targets[:2])
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    reports.write(OLD, tmp_path / "old.report")
+    report_folder.write(OLD, tmp_path / "old.report")
     larger = replace(OLD.targets[0], size_bytes=10**6)
-    reports.write(replace(OLD, targets=(larger, OLD.targets[1])), tmp_path / "new.report")
+    report_folder.write(replace(OLD, targets=(larger, OLD.targets[1])), tmp_path / "new.report")
     return tmp_path
 
 
