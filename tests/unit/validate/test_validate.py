@@ -118,7 +118,7 @@ def test_a_right_program_is_executed_and_timed(net: _Built, monkeypatch: pytest.
     (timing,) = validated.latency
     assert timing.program.samples >= 5
     assert 0 < timing.program.least_us <= timing.program.median_us
-    assert timing.baselines["eager"].samples >= 5
+    assert timing.baselines["eager"].samples >= 1
     assert timing.load_us is not None
     assert timing.program.first_us is not None
     assert timing.peak_rss_bytes > 10**7
