@@ -109,7 +109,9 @@ def test_archive(bundle: Path, tmp_path: Path):
     assert found == {"path": path, "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
     assert json.loads(run("inspect", path, "--verify", "--json"))["path"] == path
     assert json.loads(run("selftest", path, "--json"))["passed"]
-    assert json.loads(run("bench", path, "--seconds", "0.01", "--json", "-q"))[0]["latency"]["program"]["samples"]
+    assert json.loads(run("bench", path, "--seconds", "0.01", "--json", "-q"))[0]["latency"]["program"][
+        "samples"
+    ]
 
 
 def test_sign_and_verify(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
