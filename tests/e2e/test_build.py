@@ -121,6 +121,7 @@ def test_a_model_is_built_once_and_again_when_it_changes(project: Project):
         "junit.xml",
         "report.html",
         "report.json",
+        "report.sarif",
         "trace.json",
     ]
     with aotpipe.load(out, target=HOST) as runner:
@@ -283,7 +284,7 @@ def test_the_library_builds_a_bare_module(tmp_path: Path):
     assert (row.target, row.status, row.reason) == (HOST, "executed", "")
     assert row.parity is not None
     assert row.parity.passed
-    assert row.latency[0].samples > 0
+    assert row.latency[0].program.samples > 0
     assert bundle.manifest.name == "tanh"
     assert Store.default().usage()
     with aotpipe.load(bundle, target=HOST) as runner:
