@@ -61,11 +61,15 @@ class Folder:
         )
 
     def fail(self, kind: type[errors.AotpipeError], *argv: str, **more: Any) -> dict[str, Any]:
-        """The error that a command must end with, as `--json` prints it."""
+        """The error that a command must end with, as `--json` prints it; of a build, what its report says."""
         before = self.files()
         done = self.run(*argv, "--json", **more)
         assert done.returncode == kind.exit_code, done.stdout + done.stderr
-        error: dict[str, Any] = json.loads(done.stdout)
+        printed: dict[str, Any] = json.loads(done.stdout)
+        failed = [row["failure"] for row in printed.get("targets", ()) if row["failure"]]
+        error = next(filter(None, [printed.get("failure"), *failed]), printed)
+        if isinstance(error["where"], list):
+            error["where"] = ":".join(map(str, error["where"]))
         assert error["error"] == kind.__name__
         assert "Traceback" not in done.stderr
         assert self.files() == before
@@ -75,7 +79,7 @@ class Folder:
         return sorted(
             str(path.relative_to(self.path))
             for path in self.path.rglob("*")
-            if "__pycache__" not in path.parts
+            if "__pycache__" not in path.parts and not any(part.endswith(".report") for part in path.parts)
         )
 
 
