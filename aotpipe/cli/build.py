@@ -78,12 +78,13 @@ def build(
     if profile:
         click.echo("\n" + result.profile_table(report))
         click.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
+    if not report.ok:
+        text.say(result.failures(report) if report.failure else "\n" + result.failures(report))
     if outcome.folder.is_dir():
-        click.echo("\n" + result.paths(report, outcome.folder))
+        # Of a build that came to no result there is nothing on stdout.
+        (text.say if report.failure else click.echo)("\n" + result.paths(report, outcome.folder))
     if report.up_to_date:
         click.echo("up to date")
-    if not report.ok:
-        text.say("\n" + result.failures(report))
     return report.exit_code
 
 

@@ -178,7 +178,7 @@ def test_a_full_disk(folder: Folder, full_disk: tuple[Path, Callable[[], None] |
     (folder.path / "m.py").write_text(LARGE)
     error = folder.fail(errors.DiskFull, *build(out=str(small / "out")), preexec=preexec)
     assert error["hint"]
-    assert list(small.iterdir()) == []
+    assert {path.name for path in small.iterdir()} <= {"out.report"}
 
 
 def test_a_full_cache_costs_a_warning(folder: Folder, full_disk: tuple[Path, Callable[[], None] | None]):
