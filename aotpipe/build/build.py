@@ -273,6 +273,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         stages=recorder.by_start,
         toolchain=toolchain.versions(),
         wall_s=time.perf_counter() - start,
+        coverage=prepared.coverage,
     )
     folder = reports.folder_of(path)
     with recorder.stage("report"):

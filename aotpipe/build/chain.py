@@ -251,7 +251,13 @@ class Chain:
             edges = {symbol.name: ladder.edges(symbol.min) for symbol, ladder in ladders}
             try:
                 found = reference(
-                    self.exported.canonical, legal, edges, calls=calls, policy=request.precision
+                    self.exported.canonical,
+                    legal,
+                    edges,
+                    calls=calls,
+                    policy=request.precision,
+                    # The functions that stay Python are called in these, too.
+                    exported=None if request.islands else self.exported,
                 )
             except EagerFailed as error:
                 raise SpecInvalid(

@@ -26,6 +26,7 @@ from aotpipe.build.events import FrontStage, Recorder
 from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
 from aotpipe.build.record import Record
 from aotpipe.build.request import Request
+from aotpipe.core.coverage import Coverage
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json, to_json
 from aotpipe.core.stages import Canonical, Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
@@ -56,6 +57,7 @@ class Prepared:
     weights_sha256: str = field(metadata=ELSEWHERE)
     goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
+    coverage: Coverage
     digest: str
 
 
@@ -147,6 +149,7 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
         weights_sha256=weights_sha256,
         goldens=found.goldens,
         findings=(*chain.exported.findings, *notes, *found.findings),
+        coverage=found.coverage,
         digest=digest_of(loadable, weights_sha256, chain.lowered, goldens_file.dumps(found.goldens)),
     )
 

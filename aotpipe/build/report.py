@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from xml.etree import ElementTree as ET
 
 from aotpipe.build.events import StageFinished
+from aotpipe.core.coverage import Coverage
 from aotpipe.core.estimate import Estimate
 from aotpipe.core.serialization import Serializable, attributes, from_json
 from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
@@ -74,6 +75,7 @@ class Report(Serializable):
         bundle: Where the bundle lies; empty where the build gave none.
         remarks: About the build itself, such as a cache that cannot be written.
         up_to_date: Nothing had changed and nothing was done; the rest tells of the build before.
+        coverage: What the calls that programs were compared on reach of the model.
     """
 
     schema: ClassVar = 1
@@ -88,6 +90,7 @@ class Report(Serializable):
     toolchain: Mapping[str, str]
     wall_s: float
     up_to_date: bool = False
+    coverage: Coverage = Coverage()
 
     @property
     def ok(self) -> bool:

@@ -52,6 +52,7 @@ Caller = Worker | ChainRunner
 LATENCY_BUDGET_S: Final = 2.0
 """Of program and eager together, over all entry points."""
 
+_REFUSED: Final = "the program refuses the call, as eager does"
 _ROUNDS: Final = 5
 _MOST_SAMPLES: Final = 500
 # OpenMP's threads spin for a while after eager's last op; the program must not compete with them.
@@ -194,9 +195,13 @@ def _judge_call(worker: Caller, golden: Golden, packer: Packer) -> list[ParityCa
     except OutsideBuckets:
         raise
     except (AssertionViolated, InputError) as error:
+        if golden.raises:
+            return [ParityCase(entry_point=golden.entry_point, case=golden.case, output="*", note=_REFUSED)]
         # Eager took this call, so a program that refuses it differs from eager.
         said = " ".join(filter(None, (error.message, error.reason)))
         return [failure(golden, "*", f"the program refuses the call: {said}")]
+    if golden.raises:
+        return [failure(golden, "*", f"the program answers, where eager raises {golden.raises}")]
     # By its flag, which is compared, an output that is not there is anything.
     return judge(golden, packer.unpack(answer, flags=True))
 
