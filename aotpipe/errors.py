@@ -227,6 +227,10 @@ class Unproven(AotpipeError, exit_code=44, stage="validate"):
     parity: Parity | None = None
 
 
+class NotCovered(AotpipeError, exit_code=45, stage="validate"):
+    """The calls that programs were compared on reach less of the model than was required."""
+
+
 class NotRepeatable(AotpipeError, exit_code=43, stage="reference"):
     """The model gives another answer to the same call: it draws a random number, or reads the clock."""
 

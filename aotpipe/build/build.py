@@ -32,6 +32,7 @@ from aotpipe.runtime import toolchain
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors
+from aotpipe.validate.kept import to_keep
 
 DEFAULT_FOLDER: Final = Path("artifacts")
 
@@ -45,6 +46,7 @@ class Settings(CompileSettings):
     latency: bool = True
     keep_going: bool = False
     allow_unproven: bool = False
+    require_coverage: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ def build(
     latency: bool = True,
     keep_going: bool = False,
     allow_unproven: bool = False,
+    require_coverage: float | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
@@ -109,6 +112,8 @@ def build(
             machines never stand in their way.
         allow_unproven: Pack programs of which no output says whether they are right: each is empty or one
             constant in all calls (`validate.informative`). They fail otherwise.
+        require_coverage: The percent of the model's branches, trips of loops and sizes that the calls which
+            programs are compared on have to reach; nothing is required where None.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
         **options: What may vary, the precision, buckets, a mesh and more: the fields of
@@ -133,6 +138,7 @@ def build(
         latency=latency,
         keep_going=keep_going,
         allow_unproven=allow_unproven,
+        require_coverage=require_coverage,
         cache=cache,
     )
     outcome = run(Request.of(model_or_spec, targets, args, kwargs, **options), settings, on_event)
@@ -196,6 +202,7 @@ class _Work:
             "variants": list(map(str, self.every_target)),
             "latency": self.settings.latency,
             "allow_unproven": self.settings.allow_unproven,
+            "require_coverage": self.settings.require_coverage,
             # What could not run before may run now: a driver was installed, a container given a GPU.
             "why_not_runnable": list(map(why_not_runnable, targets)),
         }
@@ -239,6 +246,8 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         # Compiling the page takes longer than all else here: it is done while the compilers run.
         threading.Thread(target=reports.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency)
+    required = settings.require_coverage
+    results = {t: matrix.covered(each, prepared.coverage, required) for t, each in results.items()}
     if not settings.allow_unproven:
         results = {target: matrix.proven(result) for target, result in results.items()}
     if work.has_variants:
@@ -249,6 +258,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
     is_packed = settings.keep_going or all(
         isinstance(error, CompileError) and why_not_runnable(target) for target, error in errors.items()
     )
+    goldens = to_keep(prepared.goldens, prepared.coverage, prepared.loadable.weights.stat().st_size)
     if is_packed and len(errors) < len(results):
         with recorder.stage("pack"):
             packed = pack(
@@ -258,7 +268,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
                 asserts=prepared.loadable.asserts,
                 weights=(prepared.loadable.weights, prepared.weights_sha256),
                 programs=results,
-                goldens=prepared.goldens,
+                goldens=goldens,
                 findings=prepared.findings,
                 parts=prepared.loadable.parts,
                 precision=work.request.precision,

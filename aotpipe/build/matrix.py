@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Final
 from aotpipe.backends import compiler, module_of, own_flags
 from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.prepared import Ready
+from aotpipe.core.coverage import Coverage
 from aotpipe.core.serialization import dumps, loads
 from aotpipe.core.stages import Compiled, Validated
 from aotpipe.core.targets import Backend, Target
-from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed, Unproven
+from aotpipe.errors import AotpipeError, CompileError, NotCovered, ParityError, ProgramCrashed, Unproven
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import digest
@@ -139,6 +140,21 @@ def proven(result: Result) -> Result:
         reason=result.reason,
         hint="give example inputs that reach the other branch, or build with --allow-unproven",
         parity=result.parity,
+    )
+
+
+def covered(result: Result, coverage: Coverage, required_percent: float | None) -> Result:
+    """The same, or an error in its place where the calls that it was compared on reach too little."""
+    if isinstance(result, AotpipeError) or required_percent is None or coverage.percent >= required_percent:
+        return result
+    first = coverage.missed[0]
+    listed = [f"{goal}: {goal.reason}" for goal in coverage.missed]
+    return NotCovered(
+        f"{result.compiled.target}: {coverage.reached} of {coverage.total} are reached, "
+        f"{coverage.percent:.3g}% where {required_percent:g}% is required",
+        reason="\n".join(listed),
+        hint="give inputs that reach it: --samples FILE.npz, or other example inputs or value ranges",
+        where=first.where,
     )
 
 

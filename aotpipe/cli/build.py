@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-unproven", is_flag=True, help="Pack programs of which no output says if they are right."
 )
+@click.option(
+    "--require-coverage",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Fail unless the calls that programs are compared on reach so much of MODEL's branches, trips of "
+    "loops and sizes. [default: nothing is required]",
+)
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet
@@ -61,6 +68,7 @@ def build(
         text.echo_json(report)
         return report.exit_code
     click.echo(result.targets_table(report))
+    click.echo(result.coverage(report))
     if cost := result.estimates_table((row.target, result.largest(row.estimates)) for row in report.targets):
         click.echo("\n" + cost)
     if profile:

@@ -178,7 +178,7 @@ class Search:
         others = iter(near[1:4])
         while key not in self.by and not self.is_over and futile < _FUTILE:
             changed = self._along_gradient(best, key) if futile == 0 else None
-            for run in changed if changed is not None else [self._mutated(best.run)]:
+            for run in changed if changed is not None else [self._mutated(best.run, key)]:
                 seen = self._try(self._named(run))
                 if key in self.by:
                     return
@@ -234,7 +234,7 @@ class Search:
             calls[place] = replace(call, inputs={**call.inputs, name: _fitted(moved, spec, array)})
         return tuple(calls)
 
-    def _mutated(self, run: Run) -> Run:
+    def _mutated(self, run: Run, key: Key) -> Run:
         """The run with one input of one call, or one element of it, changed at random, or one call longer."""
         calls = list(run)
         if self._has_state and len(calls) < _LONGEST and self._random.random() < _LONGER:
@@ -250,10 +250,10 @@ class Search:
             return run
         name = names[int(self._random.integers(len(names)))]
         spec, array = self._spec(call, name), call.inputs[name]
-        calls[place] = replace(call, inputs={**call.inputs, name: self._changed(array, spec)})
+        calls[place] = replace(call, inputs={**call.inputs, name: self._changed(array, spec, key)})
         return tuple(calls)
 
-    def _changed(self, array: Array, spec: TensorSpec) -> Array:
+    def _changed(self, array: Array, spec: TensorSpec, key: Key) -> Array:
         random = self._random
         if array.dtype.kind == "b":
             return np.logical_xor(array, random.random(array.shape) < random.choice([0.05, 0.5]))
@@ -275,7 +275,9 @@ class Search:
                 wide.reshape(-1)[at] += reach * random.standard_normal()
             case _:
                 # The numbers that the model compares with are numbers to try.
-                wide = np.full_like(wide, random.choice(self._constants or [0.0]))
+                more = [math.nan, math.inf] if self.targets[key].optional and not spec.value_range else [0.0]
+                at = random.random(wide.shape) < random.choice([0.2, 1.0])
+                wide = np.where(at, random.choice([*self._constants, *more]), wide)
         return _fitted(wide, spec, array)
 
     @cached_property
