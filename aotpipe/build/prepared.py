@@ -57,8 +57,8 @@ class Prepared:
     weights_sha256: str = field(metadata=ELSEWHERE)
     goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
-    coverage: Coverage
     digest: str
+    coverage: Coverage = Coverage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """The user's own calls, from a `.npz` or `.safetensors` file.
 
 A file holds arrays by the names of inputs, `ENTRY/NAME` where the model has several entry points. An array with one
-dim more than its input holds one sample after another along the first. Torch-free.
+dim more than its input holds one sample after another along the first. Where there is state, they are the calls of
+one session; otherwise each begins anew. Torch-free.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _HINT: Final = "save arrays by the names that `aotpipe export MODEL` lists: nump
 
 
 def calls(path: Path, signatures: Mapping[str, Signature]) -> tuple[Call, ...]:
-    """Every sample of a file, each a call from the initial state.
+    """Every sample of a file.
 
     Raises:
         SpecInvalid: It cannot be read, or its arrays are not the inputs of an entry point.
@@ -70,7 +71,8 @@ def _of_entry(path: Path, entry: str, signature: Signature, given: Mapping[str, 
             shapes = ", ".join(f"{name} {array.shape}" for name, array in inputs.items())
             listed = ", ".join(map(str, signature.tensor_inputs))
             raise SpecInvalid(f"{path.name}: no program takes {shapes}", reason=f"it takes {listed}", hint=_HINT)
-        yield Call(entry_point=entry, case=f"sample {number}", reset=True, inputs=inputs)
+        word, reset = ("session/", number == 0) if signature.state else ("sample ", True)
+        yield Call(entry_point=entry, case=f"{word}{number}", reset=reset, inputs=inputs)
 
 
 def _require_range(path: Path, name: str, array: Array, bounds: tuple[float, float] | None) -> None:

@@ -7,6 +7,7 @@ whose tests never do has the same trips in every call: such goals are left out, 
 
 from __future__ import annotations
 
+import ast
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ import torch
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
+from aotpipe.canonicalize.trace.decisions import STATEMENT
 from aotpipe.core.coverage import Kind
 from aotpipe.core.stages import Exported, ExportedEntry
 from aotpipe.errors import SourceLine
+from aotpipe.model import source
 from aotpipe.passes import hops
 from aotpipe.passes.source_lines import nearest_line, source_line
 from aotpipe.validate.coverage.interpreter import ASSERTS, Trace
@@ -29,6 +32,8 @@ Key = tuple[Node, str]
 """A control-flow op or an assert, and what is to be reached of it."""
 TRUE, FALSE, FAILS = "is true", "is false", "fails"
 NONE, ONE, MANY, BOUND = "0 trips", "1 trip", "2 or more trips", "its bound"
+_COND: Final = torch.ops.higher_order.cond
+_WHILE: Final = torch.ops.higher_order.while_loop
 _COPIES: Final = frozenset({"clone", "to", "_to_copy"})
 _LIKE: Final = frozenset(
     "new_full new_zeros new_ones new_empty full_like zeros_like ones_like empty_like".split()
@@ -66,7 +71,7 @@ def reached(trace: Trace, targets: Mapping[Key, Target]) -> set[Key]:
     found: set[Key] = set()
     for decision in trace.decisions:
         node = decision.node
-        if node.target is torch.ops.higher_order.while_loop:
+        if node.target is _WHILE:
             trips = decision.outcome
             found.add((node, NONE if trips == 0 else ONE if trips == 1 else MANY))
             if (target := targets.get((node, BOUND))) is not None and trips == target.bound:
@@ -90,15 +95,15 @@ def _of_graph(
                     entry_point=entry.name, kind="assert", what=FAILS, where=where, optional=True
                 )
         for body in _bodies(module, node):
-            where = _line(module, node) or line
+            where = _line(node) or line
             yield from _of_graph(entry, dependence, body, where)
-        if node.target is torch.ops.higher_order.cond and isinstance(node.args[0], Node):
+        if node.target is _COND and isinstance(node.args[0], Node):
             if dependence.of(node.args[0]):
-                where = _line(module, node) or line
+                where = _line(node) or line
                 for what in (TRUE, FALSE):
                     yield (node, what), Target(entry_point=entry.name, kind="branch", what=what, where=where)
-        elif node.target is torch.ops.higher_order.while_loop:
-            where = _line(module, node) or line
+        elif node.target is _WHILE:
+            where = _line(node) or line
             for what, bound in _trips(dependence, hops.call_of(node)):
                 yield (node, what), Target(
                     entry_point=entry.name, kind="loop", what=what, where=where, bound=bound
@@ -115,16 +120,27 @@ def _is_module(module: GraphModule, node: Node) -> bool:
     return str(node.target).split(".")[0] in dict(module.named_children())
 
 
-def _line(module: GraphModule, node: Node) -> SourceLine | None:
-    """The line of what decides: a branch's own is the last one of its statement."""
-    if node.target is torch.ops.higher_order.cond:
-        test = node.args[0]
-        return nearest_line(test) if isinstance(test, Node) else source_line(node)
-    if node.target is torch.ops.higher_order.while_loop:
-        test = hops.call_of(node).subgraphs[0]
-        own = next(filter(None, map(source_line, reversed(test.graph.nodes))), None)
-        return source_line(node) or own or nearest_line(node)
+def _line(node: Node) -> SourceLine | None:
+    """The line of the statement that a control-flow op is, else of what decides, else of what torch recorded."""
+    if place := (node.meta.get("custom") or {}).get(STATEMENT):
+        path, line = place
+        # Of a loop it is the first line of its body.
+        header = _header(path, line) if node.target is _WHILE else line
+        return SourceLine(source.shown(path), header)
+    test = node.args[0]
+    if node.target is _COND and isinstance(test, Node):
+        return nearest_line(test)
+    if node.target is _WHILE:
+        tested = (source_line(each) for each in reversed(hops.call_of(node).subgraphs[0].graph.nodes))
+        return source_line(node) or next(filter(None, tested), None) or nearest_line(node)
     return source_line(node)
+
+
+def _header(path: str, line: int) -> int:
+    tree = source.syntax(path)
+    loops = (each for each in ast.walk(tree) if isinstance(each, ast.While | ast.For)) if tree else ()
+    around = (each.lineno for each in loops if each.lineno < line <= (each.end_lineno or line))
+    return max(around, default=line)
 
 
 def _trips(dependence: _Dependence, call: hops.Call) -> Iterator[tuple[str, int]]:

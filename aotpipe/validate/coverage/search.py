@@ -178,13 +178,18 @@ class Search:
         others = iter(near[1:4])
         while key not in self.by and not self.is_over and futile < _FUTILE:
             changed = self._along_gradient(best, key) if futile == 0 else None
-            for run in changed if changed is not None else [self._mutated(best.run, key)]:
+            tried = changed if changed is not None else [self._mutated(best.run, key)]
+            for run in tried:
                 seen = self._try(self._named(run))
+                if seen is not None and key not in self.by and changed is None:
+                    # Integers have no gradient: what a change brought says how large it should have been.
+                    tried += self._extrapolated(best, seen, key) if len(tried) == 1 else []
                 if key in self.by:
                     return
                 if seen is not None and seen.costs.get(key, math.inf) < best.costs[key]:
                     best, futile = seen, -1
-                    break
+                    if changed is not None:
+                        break
             futile += 1
             if futile == _FUTILE // 2 and (other := next(others, None)) is not None:
                 best = other
@@ -233,6 +238,25 @@ class Search:
             moved = array.astype(np.float64) + factor * slope
             calls[place] = replace(call, inputs={**call.inputs, name: _fitted(moved, spec, array)})
         return tuple(calls)
+
+    def _extrapolated(self, old: Seen, new: Seen, key: Key) -> list[Run]:
+        """The run on the line through two runs where the distance would be 0, if it were linear."""
+        before, after = old.costs[key], new.costs.get(key, math.inf)
+        if not math.isfinite(before - after) or before == after or len(old.run) != len(new.run):
+            return []
+        share = before / (before - after)
+        calls = []
+        for one, other in zip(old.run, new.run, strict=True):
+            inputs = dict(one.inputs)
+            for name, array in one.inputs.items():
+                changed = other.inputs[name]
+                if array.shape == changed.shape and array.dtype.kind in "iuf" and array is not changed:
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        wide = array.astype(np.float64)
+                        moved = wide + share * (changed.astype(np.float64) - wide)
+                    inputs[name] = _fitted(np.nan_to_num(moved), self._spec(one, name), array)
+            calls.append(replace(one, inputs=inputs))
+        return [tuple(calls)]
 
     def _mutated(self, run: Run, key: Key) -> Run:
         """The run with one input of one call, or one element of it, changed at random, or one call longer."""

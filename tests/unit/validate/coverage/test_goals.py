@@ -1,0 +1,55 @@
+"""What there is to reach, with the lines of the user's statements."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+
+from aotpipe.validate.coverage import goals
+from tests.unit.validate.coverage.models import Fixed, Halving, Nested, exported
+
+
+def listed(model: torch.nn.Module) -> list[tuple[str, str, str]]:
+    """What, kind, and the text of the line of each goal, sorted."""
+    found = []
+    for target in goals.targets(exported(model)).values():
+        assert target.where is not None
+        with open(target.where.path, encoding="utf-8") as file:
+            text = file.read().splitlines()[target.where.line - 1].strip()
+        found.append((text.split(" ")[0], target.kind, target.what))
+    return sorted(found)
+
+
+def test_both_sides_of_each_branch_with_its_own_line():
+    assert listed(Nested()) == [
+        ("assert", "assert", "fails"),
+        ("elif", "branch", "is false"),
+        ("elif", "branch", "is true"),
+        ("if", "branch", "is false"),
+        ("if", "branch", "is true"),
+    ]
+
+
+def test_the_trips_of_a_loop_and_its_bound():
+    assert listed(Halving()) == [
+        ("while", "loop", what) for what in sorted((goals.NONE, goals.ONE, goals.MANY, goals.BOUND))
+    ]
+    assert {each.bound for each in goals.targets(exported(Halving())).values()} == {0, 20}
+
+
+def test_what_no_input_changes_is_no_goal():
+    assert listed(Fixed()) == []
+
+
+def test_a_first_test_that_no_input_changes_leaves_no_run_of_0_trips():
+    class AtLeastOnce(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            step = x.new_full((), 1.0)
+            while step > 0.1:
+                x = x / 2
+                step = x.abs().max()
+            return x
+
+    assert {what for _, _, what in listed(AtLeastOnce())} == {goals.ONE, goals.MANY}
+    assert inspect.getsourcefile(AtLeastOnce) == __file__
