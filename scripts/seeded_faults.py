@@ -2,11 +2,11 @@
 
 usage: seeded_faults.py [--list] [--only ID]... [--jobs N] [--timeout SECONDS]
 
-`tests/seeded_faults/seeded.toml` has the faults. Each is put into a copy of the working tree, and the model that it
-names is built there in a process of its own. Prints for each fault what the gate said, and whether one call on random
-values, from the initial state, would have shown it. A fault that the gate lets pass is looked for by many random calls
-more; where these show nothing either, it changes nothing that a call can see. The exit code is 1 where the gate missed
-one that does.
+`tests/seeded_faults/seeded.toml` has the faults. Each is put into a copy of the working tree, and the model
+that it names is built there in a process of its own. Prints for each fault what the gate said, and whether
+one call on random values, from the initial state, would have shown it. A fault that the gate lets pass is
+looked for by many random calls more; where these show nothing either, it changes nothing that a call can
+see. The exit code is 1 where the gate missed one that does.
 """
 
 from __future__ import annotations

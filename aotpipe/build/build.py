@@ -246,6 +246,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         # Compiling the page takes longer than all else here: it is done while the compilers run.
         threading.Thread(target=reports.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency)
+        results = matrix.triangulated(results, prepared.lowered)
     required = settings.require_coverage
     results = {t: matrix.covered(each, prepared.coverage, required) for t, each in results.items()}
     if not settings.allow_unproven:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from aotpipe.backends import compiler, module_of, own_flags
+from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.prepared import Ready
 from aotpipe.core.coverage import Coverage
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Validated
+from aotpipe.core.stages import Compiled, Lowered, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, NotCovered, ParityError, ProgramCrashed, Unproven
 from aotpipe.runtime import toolchain
@@ -31,6 +31,7 @@ from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import digest
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import validate
+from aotpipe.validate.triangulation import Opinion, outliers
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
@@ -141,6 +142,24 @@ def proven(result: Result) -> Result:
         hint="give example inputs that reach the other branch, or build with --allow-unproven",
         parity=result.parity,
     )
+
+
+def triangulated(
+    results: Mapping[Target, Result], lowered: Mapping[ModuleKey, Lowered]
+) -> dict[Target, Result]:
+    """The results, of which those that failed parity say who is the outlier, where several programs ran."""
+    parities = {target: each.parity for target, each in results.items() if not isinstance(each, AotpipeError)}
+    parities |= {target: each.parity for target, each in results.items() if isinstance(each, ParityError)}
+    opinions = [
+        Opinion(str(target), f"{target.backend}'s {lowered[module_of(target)].dialect} dialect", parity)
+        for target, parity in parities.items()
+        if parity is not None
+    ]
+    said = outliers(opinions)
+    for each in results.values():
+        if isinstance(each, ParityError) and said:
+            each.reason = "\n".join([each.reason, *said])
+    return dict(results)
 
 
 def covered(result: Result, coverage: Coverage, required_percent: float | None) -> Result:

@@ -223,8 +223,8 @@ _MODEL_OPTIONS: Final[Mapping[Until, tuple[Callable[[Any], Any], ...]]] = {
             "--samples",
             type=click.Path(dir_okay=False),
             metavar="FILE",
-            help="Calls of your own that programs are compared on too: a .npz or .safetensors file with arrays "
-            "by the names of inputs.",
+            help="Calls of your own that programs are compared on too: a .npz or .safetensors file "
+            "with arrays by the names of inputs.",
         ),
         click.option(
             "--special-values",

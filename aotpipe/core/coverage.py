@@ -1,9 +1,9 @@
-"""What the calls that a program was judged on have reached of the model: branches, trips of loops, sizes. Torch-free."""
+"""What the calls that a program was judged on reach of its model: branches, trips, sizes. Torch-free."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from aotpipe.core.serialization import Serializable
 from aotpipe.errors import SourceLine
@@ -76,3 +76,7 @@ class Coverage(Serializable):
     def percent(self) -> float:
         """The share that was reached; 100 where there is nothing to reach."""
         return 100.0 * self.reached / self.total if self.total else 100.0
+
+
+NOTHING: Final = Coverage()
+"""Of a model that has nothing to reach, or of which nothing was observed."""

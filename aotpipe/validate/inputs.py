@@ -1,10 +1,10 @@
 """Plans the calls that a program is judged on: which sizes, which values, in which sequence.
 
 Torch-free and a pure function of the signatures, the example inputs and the seed. Per entry point: the
-example itself, seeded values at its sizes, of every symbol's range both ends, their neighbours and a prime inside,
-of every two symbols all corners, and both ends of every declared value range. A model with state gets sequences of calls through all of its entry
-points, and again after a reset. What calls may lack is left out in every combination, if there are few; it
-then holds values that nothing may read.
+example itself, seeded values at its sizes, of every symbol's range both ends, their neighbours and a prime
+inside, of every two symbols all corners, and both ends of every declared value range. A model with state
+gets sequences of calls through all of its entry points, and again after a reset. What calls may lack is
+left out in every combination, if there are few; it then holds values that nothing may read.
 
 Values are drawn to look like the example's, so that a mask stays a mask and an image an image:
     a declared value range   uniform in it
@@ -168,11 +168,11 @@ def _special(dtype: np.dtype[Any], value_range: tuple[float, float] | None) -> I
         yield "its lowest", dtype.type(max(limits.min, low))
         yield "its highest", dtype.type(min(limits.max, high))
     elif dtype.kind == "f":
-        limits = np.finfo(dtype)
+        floats = np.finfo(dtype)
         numbers = {
             "-0": -0.0,
-            "denormals": float(limits.smallest_subnormal),
-            "its largest": float(limits.max),
+            "denormals": float(floats.smallest_subnormal),
+            "its largest": float(floats.max),
             "infinity": math.inf,
             "-infinity": -math.inf,
         }
@@ -219,7 +219,8 @@ def _size_cases(
     if len(points) > 1:
         alone = [sizes for sizes in (start, *cases.values()) if _fits(signature, sizes)]
         cases["all smallest"] = {name: sizes[0] for name, sizes in points.items()}
-        cases |= _bounded(_corners(points), start, alone, work, notes)
+        joint = _corners(points)
+        cases |= _bounded(joint, start, alone, work, notes)
     seen = [start]
     for case, wanted in cases.items():
         sizes = nearest_sizes(signature, wanted) or wanted
@@ -239,7 +240,9 @@ def _points(symbol: Symbol, size: int, seed: int) -> list[int]:
     inside = range(low + 2, high - 1)
     tried = _from(inside, _generator(seed, "sizes", symbol.name))
     primes = islice(filter(_is_prime, tried), 1)
-    return list(dict.fromkeys(each for each in (low, low + 1, *primes, high - 1, high) if low <= each <= high))
+    return list(
+        dict.fromkeys(each for each in (low, low + 1, *primes, high - 1, high) if low <= each <= high)
+    )
 
 
 def _from(sizes: range, random: np.random.Generator) -> Iterator[int]:
@@ -260,13 +263,15 @@ def _corners(points: Mapping[str, Sequence[int]]) -> dict[str, Sizes]:
     # Symbols whose numbers differ in a bit are at unlike ends in one of the two corners of that bit.
     for bit in range((len(names) - 1).bit_length()):
         for flipped in (0, 1):
-            sizes = {name: points[name][-((number >> bit & 1) ^ flipped)] for number, name in enumerate(names)}
+            sizes = {
+                name: points[name][-((number >> bit & 1) ^ flipped)] for number, name in enumerate(names)
+            }
             found[_named("corner", sizes)] = sizes
     return found
 
 
 def size_goals(signature: Signature, example: Mapping[str, Array], seed: int) -> Iterator[tuple[str, Sizes]]:
-    """What a program's calls should try of its sizes, as far as it takes them: words, and sizes of symbols."""
+    """What calls should try of the sizes that a program takes: words, and sizes of some symbols."""
     start = bound(signature, example)
     if start is None:
         return

@@ -1,7 +1,7 @@
 """Which calls a bundle keeps as its goldens: few of them, in bytes of its weights. Torch-free.
 
-The example of each entry point is always kept. Then come the runs that reach what no run before them does, and
-the others in their order, while all of them together take no more than a share of the weights, or a floor.
+The example of each entry point is always kept. Then come the runs that reach what no run before them does,
+and the others in their order, while all together take no more than a share of the weights, or a floor.
 """
 
 from __future__ import annotations

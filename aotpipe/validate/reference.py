@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.core.coverage import Coverage
+from aotpipe.core.coverage import NOTHING, Coverage
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.serialization import attributes
@@ -71,7 +71,7 @@ class Reference:
 
     goldens: tuple[Golden, ...]
     findings: tuple[Finding, ...] = ()
-    coverage: Coverage = Coverage()
+    coverage: Coverage = NOTHING
 
 
 @dataclass(slots=True)
@@ -113,19 +113,14 @@ def reference(
     """
     signatures = legal.signatures
     costs = {entry.name: work(entry) for entry in legal.entries}
-    examples: Mapping[str, Answer] = {}
+    examples = {} if calls is not None else {each.name: example_inputs(each) for each in canonical.entries}
+    seed = canonical.spec.seed
     if calls is not None:
         planned = Plan(calls=tuple(calls))
     else:
-        examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
-        planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
-        extreme = (
-            each
-            for name, signature in signatures.items()
-            for each in special_calls(name, signature, examples[name], canonical.spec.seed)
-        )
-        own = (*planned.calls, *more, *(extreme if special else ()))
-        planned = replace(planned, calls=own)
+        planned = plan(signatures, examples, seed=seed, work=costs, buckets=buckets)
+        extreme = _special_calls(signatures, examples, seed) if special else ()
+        planned = replace(planned, calls=(*planned.calls, *more, *extreme))
     notes = list(planned.notes)
     eager = Eager(canonical.entries, signatures, policy=policy)
     answers = _run(eager, planned.calls, notes)
@@ -135,18 +130,36 @@ def reference(
         raise EagerFailed(notes[0] if notes else "no call was planned")
     fixed = require_repeatable(eager, ((record.call, record.model) for record in records))
     if calls is None:
-        records += _telling(eager, signatures, examples, records, canonical.spec.seed, notes)
-    refused: list[_Refused] = []
-    covered = Coverage()
+        records += _telling(eager, signatures, examples, records, seed, notes)
+    covering = _Covering(eager, records)
+    covered = NOTHING
     if exported is not None and calls is None:
-        covering = _Covering(eager, records)
-        planned_runs = covering.taken(answered)
-        found = measure.search(
-            exported, signatures, examples, planned_runs, canonical.spec.seed, covering.accept
-        )
-        refused = covering.refused
-        asked_for = [record.call for record in records]
-        covered = measure.coverage(found, asked_for, signatures, examples, canonical.spec.seed)
+        runs = covering.taken(answered)
+        found = measure.search(exported, signatures, examples, runs, seed, covering.accept)
+        compared = [record.call for record in records]
+        covered = measure.coverage(found, compared, signatures, examples, seed)
+    _ask_again(canonical, legal, records, costs, policy, notes)
+    if policy is not None:
+        _widen_outputs(records, signatures)
+    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
+    findings = [Finding(severity="note", code="parity-inputs", message=note) for note in notes]
+    findings += fixed
+    findings += () if calls is not None else _uninformative_outputs(goldens)
+    findings += _overflows(records, policy) if policy is not None else ()
+    every = tuple(_with_refused(goldens, records, covering.refused))
+    return Reference(goldens=every, findings=tuple(findings), coverage=covered)
+
+
+def _ask_again(
+    canonical: Canonical,
+    legal: Legal,
+    records: Sequence[_Record],
+    costs: Mapping[str, Work],
+    policy: Precision | None,
+    notes: list[str],
+) -> None:
+    """Ask eager for the recorded calls in float64 and, where that may not tell, under noise."""
+    signatures = legal.signatures
     asked = _affordable(records, signatures, costs, limit=_WIDE_WORK)
     if len(asked) < len(records):
         notes.append(
@@ -159,17 +172,15 @@ def reference(
         doubtful = records
     elif any(is_few(answer) for record in asked for answer in (record.wide or {}).values()):
         doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
-    for seed in range(_NOISES if doubtful else 0):
-        _ask_noisy(Eager(canonical.entries, signatures, noise=seed + 1, policy=policy), doubtful)
-    if policy is not None:
-        _widen_outputs(records, signatures)
-    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
-    findings = [Finding(severity="note", code="parity-inputs", message=note) for note in notes]
-    findings += fixed
-    findings += () if calls is not None else _uninformative_outputs(goldens)
-    findings += _overflows(records, policy) if policy is not None else ()
-    every = tuple(_with_refused(goldens, records, refused))
-    return Reference(goldens=every, findings=tuple(findings), coverage=covered)
+    for number in range(_NOISES if doubtful else 0):
+        _ask_noisy(Eager(canonical.entries, signatures, noise=number + 1, policy=policy), doubtful)
+
+
+def _special_calls(
+    signatures: Mapping[str, Signature], examples: Mapping[str, Answer], seed: int
+) -> Iterator[Call]:
+    for name, signature in signatures.items():
+        yield from special_calls(name, signature, examples[name], seed)
 
 
 def _telling(
@@ -230,7 +241,9 @@ class _Covering:
         notes: list[str] = []
         answers = _run(self.eager, seen.run, notes)
         found = [
-            _Record(call, answer) for call, answer in zip(seen.run, answers, strict=True) if answer is not None
+            _Record(call, answer)
+            for call, answer in zip(seen.run, answers, strict=True)
+            if answer is not None
         ]
         if len(found) != seen.answered or seen.refused == (len(found) == len(seen.run)):
             return False

@@ -1,8 +1,8 @@
 """The user's own calls, from a `.npz` or `.safetensors` file.
 
-A file holds arrays by the names of inputs, `ENTRY/NAME` where the model has several entry points. An array with one
-dim more than its input holds one sample after another along the first. Where there is state, they are the calls of
-one session; otherwise each begins anew. Torch-free.
+A file holds arrays by the names of inputs, `ENTRY/NAME` where the model has several entry points. An array
+with one dim more than its input holds one sample after another along the first. Where there is state, they
+are the calls of one session; otherwise each begins anew. Torch-free.
 """
 
 from __future__ import annotations
@@ -65,12 +65,16 @@ def _of_entry(path: Path, entry: str, signature: Signature, given: Mapping[str, 
         inputs = {name: given[name][number] if stacked else given[name] for name in specs}
         for name, spec in specs.items():
             if inputs[name].dtype != numpy_dtype(spec.dtype):
-                raise SpecInvalid(f"{path.name}: {name} is {inputs[name].dtype}, not {spec.dtype}", hint=_HINT)
+                raise SpecInvalid(
+                    f"{path.name}: {name} is {inputs[name].dtype}, not {spec.dtype}", hint=_HINT
+                )
             _require_range(path, name, inputs[name], spec.value_range)
         if bound(signature, inputs) is None:
             shapes = ", ".join(f"{name} {array.shape}" for name, array in inputs.items())
             listed = ", ".join(map(str, signature.tensor_inputs))
-            raise SpecInvalid(f"{path.name}: no program takes {shapes}", reason=f"it takes {listed}", hint=_HINT)
+            raise SpecInvalid(
+                f"{path.name}: no program takes {shapes}", reason=f"it takes {listed}", hint=_HINT
+            )
         word, reset = ("session/", number == 0) if signature.state else ("sample ", True)
         yield Call(entry_point=entry, case=f"{word}{number}", reset=reset, inputs=inputs)
 
@@ -89,8 +93,6 @@ def _read(path: Path) -> dict[str, Array]:
         if path.suffix == ".safetensors":
             return {name: np.array(array) for name, array in tensor_file.read(path).items()}
         with np.load(path, allow_pickle=False) as found:
-            if not isinstance(found, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one array without a name")
             return {name: found[name] for name in found.files}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise SpecInvalid(f"{path}: no samples can be read", reason=str(error), hint=_HINT) from error

@@ -1,7 +1,7 @@
 """Seeded faults: small changes of lowerings and of the canonicalizer that make programs wrong.
 
-`seeded.toml` beside this file holds them, in the form of `tests/faults`, but that a fault names the model that meets
-it, below `models/`, in place of a commit and a test:
+`seeded.toml` beside this file holds them, in the form of `tests/faults`, but that a fault names the model
+that meets it, below `models/`, in place of a commit and a test:
 
     [[fault]]
     id = "..."

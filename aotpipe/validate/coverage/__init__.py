@@ -1,1 +1,1 @@
-"""Finds out which branches, trips and sizes the planned calls reach, and looks for calls that reach the others."""
+"""Finds out what of a model the planned calls reach, and looks for calls that reach the rest."""

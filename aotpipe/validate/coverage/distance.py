@@ -75,7 +75,7 @@ def _distance(frame: Frame, predicate: Any, wanted: bool, depth: int) -> torch.T
         return _LACKING[name][not wanted](left, right)
     if name in _AND or name in _OR:
         both = [below(each, wanted) for each in args[:2]]
-        return both[0] + both[1] if (name in _AND) == wanted else torch.minimum(*torch.broadcast_tensors(*both))
+        return both[0] + both[1] if (name in _AND) == wanted else torch.minimum(both[0], both[1])
     if name in _NOT:
         return below(args[0], not wanted)
     if name in ("any", "all") and isinstance(args[0], Node):

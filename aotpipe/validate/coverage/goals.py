@@ -88,12 +88,12 @@ def _of_graph(
     entry: ExportedEntry, dependence: _Dependence, module: GraphModule, line: SourceLine | None
 ) -> Iterator[tuple[Key, Target]]:
     for node in module.graph.nodes:
-        if node.target in ASSERTS and isinstance(node.args[0], Node):
-            # Torch's own checks of sizes have no line, and hold wherever it knows the size.
-            if where := source_line(node):
-                yield (node, FAILS), Target(
-                    entry_point=entry.name, kind="assert", what=FAILS, where=where, optional=True
-                )
+        # Torch's own checks of sizes have no line, and hold wherever it knows the size.
+        if node.target in ASSERTS and isinstance(node.args[0], Node) and (where := source_line(node)):
+            yield (
+                (node, FAILS),
+                Target(entry_point=entry.name, kind="assert", what=FAILS, where=where, optional=True),
+            )
         for body in _bodies(module, node):
             where = _line(node) or line
             yield from _of_graph(entry, dependence, body, where)
@@ -105,13 +105,16 @@ def _of_graph(
         elif node.target is _WHILE:
             where = _line(node) or line
             for what, bound in _trips(dependence, hops.call_of(node)):
-                yield (node, what), Target(
-                    entry_point=entry.name, kind="loop", what=what, where=where, bound=bound
+                yield (
+                    (node, what),
+                    Target(entry_point=entry.name, kind="loop", what=what, where=where, bound=bound),
                 )
 
 
 def _bodies(module: GraphModule, node: Node) -> list[GraphModule]:
-    names = [each for each in node.all_input_nodes if each.op == "get_attr"] if node.op == "call_function" else []
+    names = (
+        [each for each in node.all_input_nodes if each.op == "get_attr"] if node.op == "call_function" else []
+    )
     found = [module.get_submodule(str(each.target)) for each in names if _is_module(module, each)]
     return [each for each in found if isinstance(each, GraphModule)]
 
@@ -121,7 +124,7 @@ def _is_module(module: GraphModule, node: Node) -> bool:
 
 
 def _line(node: Node) -> SourceLine | None:
-    """The line of the statement that a control-flow op is, else of what decides, else of what torch recorded."""
+    """The line of the statement that a control-flow op is, else of what decides, else torch's own."""
     if place := (node.meta.get("custom") or {}).get(STATEMENT):
         path, line = place
         # Of a loop it is the first line of its body.
@@ -171,14 +174,18 @@ def _trips(dependence: _Dependence, call: hops.Call) -> Iterator[tuple[str, int]
         yield NONE, 0
     if bound != 1:
         yield ONE, 0
-        if bound != 2:  # noqa: PLR2004  # two trips are the bound then
+        if bound != 2:  # two trips are the bound then
             yield MANY, 0
     if bound:
         yield BOUND, bound
 
 
 def _bound(
-    again: Any, inputs: Sequence[Node], carried: Sequence[Any], returned: Sequence[Any], of_body: Sequence[Node]
+    again: Any,
+    inputs: Sequence[Node],
+    carried: Sequence[Any],
+    returned: Sequence[Any],
+    of_body: Sequence[Node],
 ) -> int:
     """The trips after which a loop's own count ends it; 0 where it has none that is known."""
     for compared in _conjuncts(again):
@@ -242,7 +249,7 @@ def _placeholders_of(node: Node) -> set[Node]:
 
 
 class _Dependence:
-    """Which values of a program may differ between calls: those made of inputs, of state, or of random numbers."""
+    """Which values of a program may differ between calls: those made of inputs, or of state."""
 
     def __init__(self, entry: ExportedEntry) -> None:
         self._program = entry.program

@@ -1,9 +1,9 @@
 """Looks for calls that reach what the planned ones do not, seeded and bounded in time.
 
 A run of calls begins with a reset. Of each run the search knows what it reached and, for each goal that it
-came near, how far it was from it (`distance`). It then takes the nearest run and changes its inputs: along the
-gradient of the distance where there is one, else at random, one input or one element at a time; a change that
-comes nearer is kept. First it tries values unlike the example's.
+came near, how far it was from it (`distance`). It then takes the nearest run and changes its inputs: along
+the gradient of the distance where there is one, else at random, one input or one element at a time; a
+change that comes nearer is kept. First it tries values unlike the example's.
 
 A goal that is reached only within rounding is looked for farther on: float64 might decide otherwise.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -142,7 +142,7 @@ class Search:
                         self._approach(key)
 
     def _try(self, run: Run) -> Seen | None:
-        """Observe a run, and keep it where it reaches something new, also a little beside, and eager takes it."""
+        """Observe a run; keep it where it reaches something new, also a little beside, and eager takes it."""
         seen = self._seen(run)
         if seen is None:
             return None
@@ -156,7 +156,9 @@ class Search:
 
     def _beside(self, run: Run) -> frozenset[Key]:
         """What a run reaches whose floats are a little off."""
-        moved = tuple(replace(call, inputs={n: self._wiggled(a) for n, a in call.inputs.items()}) for call in run)
+        moved = tuple(
+            replace(call, inputs={n: self._wiggled(a) for n, a in call.inputs.items()}) for call in run
+        )
         try:
             trace = self._interpreter.run(moved, limit_s=_ONE_RUN_S)
         except TooLong:
@@ -199,7 +201,9 @@ class Search:
         """Keep what is near to something."""
         if len(self._pool) > _POOL:
             near = {id(seen) for key in self.open for seen in self._nearest(key)[:4]}
-            self._pool = [seen for number, seen in enumerate(self._pool) if number < _FIRST or id(seen) in near]
+            self._pool = [
+                seen for number, seen in enumerate(self._pool) if number < _FIRST or id(seen) in near
+            ]
 
     def _nearest(self, key: Key) -> list[Seen]:
         """The runs that came near to a goal, the nearest first."""
@@ -214,13 +218,15 @@ class Search:
                 cost = self._cost(trace, key)
             if cost is None or not cost.requires_grad:
                 return None
-            leaves = {(place, name): leaf for place, each in enumerate(trace.leaves) for name, leaf in each.items()}
+            leaves = {
+                (place, name): leaf for place, each in enumerate(trace.leaves) for name, leaf in each.items()
+            }
             slopes = torch.autograd.grad(cost, list(leaves.values()), allow_unused=True)
         except (TooLong, RuntimeError):
             return None
         given = [
             (*where, slope.double().nan_to_num(0.0, 0.0, 0.0).numpy())
-            for where, slope in zip(leaves, slopes, strict=True)
+            for where, slope in zip(leaves, cast("Sequence[torch.Tensor | None]", slopes), strict=True)
             if slope is not None
         ]
         norm = sum(float(np.square(slope).sum()) for _, _, slope in given)
@@ -280,7 +286,7 @@ class Search:
     def _changed(self, array: Array, spec: TensorSpec, key: Key) -> Array:
         random = self._random
         if array.dtype.kind == "b":
-            return np.logical_xor(array, random.random(array.shape) < random.choice([0.05, 0.5]))
+            return np.asarray(array ^ (random.random(array.shape) < random.choice([0.05, 0.5])))
         low, high = spec.value_range or (-math.inf, math.inf)
         wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
         reach = float(10.0 ** random.integers(-2, 4))

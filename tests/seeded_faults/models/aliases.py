@@ -24,11 +24,7 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='aliases',
+    name="aliases",
     build=lambda: Model().eval(),
-    entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 8),),
-        )
-    },
+    entry_points={"forward": EntryPoint(args=(torch.linspace(-1, 1, 8),))},
 )

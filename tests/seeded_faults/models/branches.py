@@ -33,11 +33,7 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='branches',
+    name="branches",
     build=lambda: Model().eval(),
-    entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 200),),
-        )
-    },
+    entry_points={"forward": EntryPoint(args=(torch.linspace(-1, 1, 200),))},
 )

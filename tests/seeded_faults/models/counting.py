@@ -20,15 +20,24 @@ class Model(torch.nn.Module):
         numbers = x.nanmedian()
         where = torch.nonzero_static(x > 0.25, size=5)
         times = torch.repeat_interleave(x, torch.tensor([0, 2, 1, 0, 3, 1, 1, 0]), output_size=8)
-        return left, right, bars, often, place, third, at, middle, numbers, where, times, x.argsort(stable=True)
+        return (
+            left,
+            right,
+            bars,
+            often,
+            place,
+            third,
+            at,
+            middle,
+            numbers,
+            where,
+            times,
+            x.argsort(stable=True),
+        )
 
 
 SPEC = Spec(
-    name='counting',
+    name="counting",
     build=lambda: Model().eval(),
-    entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 8),),
-        )
-    },
+    entry_points={"forward": EntryPoint(args=(torch.linspace(-1, 1, 8),))},
 )

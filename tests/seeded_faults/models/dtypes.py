@@ -18,11 +18,7 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='dtypes',
+    name="dtypes",
     build=lambda: Model().eval(),
-    entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 8),),
-        )
-    },
+    entry_points={"forward": EntryPoint(args=(torch.linspace(-1, 1, 8),))},
 )

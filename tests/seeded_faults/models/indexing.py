@@ -26,11 +26,9 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='indexing',
+    name="indexing",
     build=lambda: Model().eval(),
     entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 6), torch.tensor([0, 3, -1, 9, -10, 5]),),
-        )
+        "forward": EntryPoint(args=(torch.linspace(-1, 1, 6), torch.tensor([0, 3, -1, 9, -10, 5])))
     },
 )

@@ -20,11 +20,11 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='integers',
+    name="integers",
     build=lambda: Model().eval(),
     entry_points={
         "forward": EntryPoint(
-            args=(torch.tensor([7, -7, 9, -9, 100, 0]), torch.tensor([2, 2, -4, -4, 7, 3]),),
+            args=(torch.tensor([7, -7, 9, -9, 100, 0]), torch.tensor([2, 2, -4, -4, 7, 3])),
             value_ranges={"b": (-8, 8)},
         )
     },

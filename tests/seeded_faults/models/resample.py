@@ -17,11 +17,7 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='resample',
+    name="resample",
     build=lambda: Model().eval(),
-    entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 48).reshape(1, 1, 6, 8),),
-        )
-    },
+    entry_points={"forward": EntryPoint(args=(torch.linspace(-1, 1, 48).reshape(1, 1, 6, 8),))},
 )

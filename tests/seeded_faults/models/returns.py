@@ -20,11 +20,7 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='returns',
+    name="returns",
     build=lambda: Model().eval(),
-    entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 8),),
-        )
-    },
+    entry_points={"forward": EntryPoint(args=(torch.linspace(-1, 1, 8),))},
 )

@@ -20,12 +20,11 @@ class Model(torch.nn.Module):
 
 
 SPEC = Spec(
-    name='sizes',
+    name="sizes",
     build=lambda: Model().eval(),
     entry_points={
         "forward": EntryPoint(
-            args=(torch.linspace(-1, 1, 8),),
-            dynamic_shapes={"x": {0: Dim("n", min=2, max=17)}},
+            args=(torch.linspace(-1, 1, 8),), dynamic_shapes={"x": {0: Dim("n", min=2, max=17)}}
         )
     },
 )

@@ -21,15 +21,20 @@ class Model(torch.nn.Module):
         bessel = torch.special.spherical_bessel_j0(x * 3)
         levels = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 15)
         turned = torch.polar(x.abs(), x)
-        return gamma, third, bessel, levels, turned.conj(), self.norm(x), self.batch(x.unsqueeze(0)), 3 - 2 * x
+        return (
+            gamma,
+            third,
+            bessel,
+            levels,
+            turned.conj(),
+            self.norm(x),
+            self.batch(x.unsqueeze(0)),
+            3 - 2 * x,
+        )
 
 
 SPEC = Spec(
-    name='special',
+    name="special",
     build=lambda: Model().eval(),
-    entry_points={
-        "forward": EntryPoint(
-            args=(torch.linspace(0.1, 2, 8),),
-        )
-    },
+    entry_points={"forward": EntryPoint(args=(torch.linspace(0.1, 2, 8),))},
 )

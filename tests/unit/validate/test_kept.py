@@ -9,7 +9,9 @@ from aotpipe.runtime.goldens import Golden
 from aotpipe.validate.kept import to_keep
 
 
-def golden(case: str, elements: int, entry_point: str = "forward", *, reset: bool = True, raises: str = "") -> Golden:
+def golden(
+    case: str, elements: int, entry_point: str = "forward", *, reset: bool = True, raises: str = ""
+) -> Golden:
     return Golden(
         entry_point=entry_point,
         case=case,
@@ -44,4 +46,7 @@ def test_a_run_is_kept_whole():
     large = 1 << 18
     goldens = [golden("example", 8), golden("a/0", 8), golden("a/1", large, reset=False), golden("b", 8)]
     assert kept(goldens) == ["example", "b"]
-    assert kept([golden("p/0", large, "prefill"), golden("p/1", large, "decode", reset=False)]) == ["p/0", "p/1"]
+    assert kept([golden("p/0", large, "prefill"), golden("p/1", large, "decode", reset=False)]) == [
+        "p/0",
+        "p/1",
+    ]

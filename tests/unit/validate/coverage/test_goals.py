@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 
 import torch
 
@@ -15,8 +16,7 @@ def listed(model: torch.nn.Module) -> list[tuple[str, str, str]]:
     found = []
     for target in goals.targets(exported(model)).values():
         assert target.where is not None
-        with open(target.where.path, encoding="utf-8") as file:
-            text = file.read().splitlines()[target.where.line - 1].strip()
+        text = linecache.getline(target.where.path, target.where.line).strip()
         found.append((text.split(" ")[0], target.kind, target.what))
     return sorted(found)
 

@@ -13,10 +13,12 @@ from aotpipe.validate.coverage.interpreter import Interpreter
 from aotpipe.validate.coverage.search import Run, Search, Seen
 from aotpipe.validate.inputs import runs_unlike
 from aotpipe.validate.reference import example_inputs
-from tests.unit.validate.coverage.models import X, Halving, Needle, Nested, Unreachable, exported
+from tests.unit.validate.coverage.models import Halving, Needle, Nested, Unreachable, X, exported
 
 
-def searched(model: torch.nn.Module, x: torch.Tensor = X, budget_s: float = 60.0) -> tuple[Search, Sequence[Seen]]:
+def searched(
+    model: torch.nn.Module, x: torch.Tensor = X, budget_s: float = 60.0
+) -> tuple[Search, Sequence[Seen]]:
     made = exported(model, x)
     signatures = legalize(made, legalization("torch")).signatures
     accepted: list[Seen] = []
