@@ -1,6 +1,6 @@
 """Measures the gate: how many seeded faults of lowerings and of the canonicalizer a build catches.
 
-usage: seeded_faults.py [--list] [--only ID]... [--jobs N] [--timeout SECONDS]
+usage: seeded_faults.py [--list] [--only ID]... [--jobs N] [--baseline]
 
 `tests/seeded_faults/seeded.toml` has the faults. Each is put into a copy of the working tree, and the model
 that it names is built there in a process of its own. Prints for each fault what the gate said, and whether
@@ -27,15 +27,16 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from scripts.faults import Tree  # noqa: E402  # the root is no folder of this script's path
-from tests.seeded_faults.faults import SeededFault, load  # noqa: E402
+from tests.seeded_faults.faults import MODELS, SeededFault, load  # noqa: E402
 
+_BROKEN: Final = ("ImportError", "IndentationError", "ModuleNotFoundError", "NameError", "SyntaxError")
 _RUNS: Final = 40
 """Seeds of the plan by which a fault that the gate lets pass is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a build said of a fault: `caught` or `equal`, else it was missed; `by` is the error."""
+    """What a build said of a fault: `caught`, `equal`, `MISSED` or `BROKEN`; `by` is the error."""
 
     fault: SeededFault
     verdict: str
@@ -100,11 +101,14 @@ def measured(tree: Tree, fault: SeededFault) -> Result:
     try:
         said = json.loads(ran.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        # Another exception than a typed error ends a build, too.
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
-        return Result(fault, "caught", f"a crash: {last[:160]}", True, wall_s)
+        # Another exception than a typed error ends a build, too; one of these says nothing of the gate.
+        verdict = "BROKEN" if last.startswith(_BROKEN) else "caught"
+        return Result(fault, verdict, f"a crash: {last[:160]}", True, wall_s)
     found = said["found"]
     verdict = "equal" if not found else "MISSED" if found.startswith("MISSED") else "caught"
+    if found.startswith("TargetError"):
+        verdict = "BROKEN"
     return Result(fault, verdict, found, said["by_one"], wall_s)
 
 
@@ -144,6 +148,7 @@ def main() -> int:
         "--only", action="append", metavar="ID", help="this fault; may be given several times"
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="faults at a time (default 1)")
+    parser.add_argument("--baseline", action="store_true", help="judge the models without any fault")
     parser.add_argument("--judge", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--dialect", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -156,17 +161,24 @@ def main() -> int:
     if unknown := set(given.only or ()) - {fault.id for fault in faults}:
         parser.error(f"no fault has the id {', '.join(sorted(unknown))}")
     faults = tuple(fault for fault in faults if given.only is None or fault.id in given.only)
+    if given.baseline:
+        said = {each.model: judge(str(MODELS / f"{each.model}.py"), each.dialect)["found"] for each in faults}
+        print(*(f"{model}: {found or 'passes'}" for model, found in said.items()), sep="\n")
+        return int(any(said.values()))
     if given.list:
         for fault in faults:
             print(f"{fault.id}  {fault.model}\n    {fault.what}")
         return 0
     results = run_all(faults, max(1, given.jobs))
-    telling = [result for result in results if result.verdict != "equal"]
+    telling = [result for result in results if result.verdict not in ("equal", "BROKEN")]
     caught = sum(result.verdict == "caught" for result in telling)
     by_one = sum(result.by_one for result in telling)
     print(f"{len(results)} faults, {len(telling)} change an output of a legal call")
     print(f"the gate catches {caught} of {len(telling)}, one random call {by_one}")
-    return int(caught != len(telling))
+    broken = sum(result.verdict == "BROKEN" for result in results)
+    if broken:
+        print(f"{broken} could not be measured")
+    return int(caught != len(telling) or bool(broken))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from aotpipe.build.events import FrontStage, Recorder
 from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
 from aotpipe.build.record import Record
 from aotpipe.build.request import Request
-from aotpipe.core.coverage import NOTHING, Coverage
+from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json, to_json
 from aotpipe.core.stages import Canonical, Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
@@ -58,7 +58,7 @@ class Prepared:
     goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
     digest: str
-    coverage: Coverage = NOTHING
+    coverage: Coverage = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

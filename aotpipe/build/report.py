@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from xml.etree import ElementTree as ET
 
 from aotpipe.build.events import StageFinished
-from aotpipe.core.coverage import NOTHING, Coverage
+from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.estimate import Estimate
 from aotpipe.core.serialization import Serializable, attributes, from_json
 from aotpipe.core.stages import Finding, Latency, Parity, Partition, Status, Validated
@@ -90,7 +90,7 @@ class Report(Serializable):
     toolchain: Mapping[str, str]
     wall_s: float
     up_to_date: bool = False
-    coverage: Coverage = NOTHING
+    coverage: Coverage = UNKNOWN
 
     @property
     def ok(self) -> bool:

@@ -48,6 +48,8 @@ def targets_table(report: Report) -> str:
 def coverage(report: Report) -> str:
     """How much of the model the compared calls reach, and a line for each thing that they do not."""
     found = report.coverage
+    if found.notes:
+        return f"coverage: {'; '.join(found.notes)}"
     if not found.total:
         return "coverage: the model has no branches, loops or sizes to reach"
     said = f"coverage: {found.reached} of {found.total} branches, trips and sizes reached"

@@ -45,7 +45,7 @@ class Goal(Serializable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage(Serializable):
-    """All that the calls of a model can reach, and what they did."""
+    """All that the calls of a model can reach, and what they did; `notes` say why that is not known."""
 
     derived: ClassVar = ("reached", "total", "percent")
 
@@ -78,5 +78,5 @@ class Coverage(Serializable):
         return 100.0 * self.reached / self.total if self.total else 100.0
 
 
-NOTHING: Final = Coverage()
-"""Of a model that has nothing to reach, or of which nothing was observed."""
+UNKNOWN: Final = Coverage(notes=("what the calls reach was not looked at: parts of the model stay Python",))
+"""Of a model that was not run op by op."""

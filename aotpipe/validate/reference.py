@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotpipe.canonicalize.inputs import pytrees
-from aotpipe.core.coverage import NOTHING, Coverage
+from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.serialization import attributes
@@ -71,7 +71,7 @@ class Reference:
 
     goldens: tuple[Golden, ...]
     findings: tuple[Finding, ...] = ()
-    coverage: Coverage = NOTHING
+    coverage: Coverage = UNKNOWN
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ def reference(
     if calls is None:
         records += _telling(eager, signatures, examples, records, seed, notes)
     covering = _Covering(eager, records)
-    covered = NOTHING
+    covered = UNKNOWN
     if exported is not None and calls is None:
         runs = covering.taken(answered)
         found = measure.search(exported, signatures, examples, runs, seed, covering.accept)

@@ -29,7 +29,7 @@ class Opinion:
 
 
 def outliers(opinions: Sequence[Opinion]) -> list[str]:
-    """A sentence per output and call on which programs do not all agree with eager; of many the first ones."""
+    """A sentence per output and call on which a program differs from eager; of many the first ones."""
     if len(opinions) == 1:
         return []  # there is nobody to agree with
     by_place: dict[Where, dict[str, ParityCase]] = {}
