@@ -1,13 +1,15 @@
 """Whether eager gives the same answer to the same call, as a program does, which fixes numbers and times.
 
 `require_repeatable(eager, asked)` asks eager again, after every generator was seeded otherwise and with the
-clock moved on, and again where it reads the environment, with other values of what it reads. An answer that differs is
-refused with the line that drew the number, or read the clock or the variable; so is a file that each call reads.
+clock moved on, and again with other values of the environment variables that it reads. An answer that differs
+is refused with the line that drew the number, or read the clock or the variable; so is a file that each call
+reads.
 """
 
 from __future__ import annotations
 
 import builtins
+import datetime as dt
 import io
 import os
 import random
@@ -87,7 +89,7 @@ def _again(eager: Eager, call: Call) -> Answer | None:
 
 
 def _require_no_reads(eager: Eager, call: Call) -> None:
-    """Refuse a model that reads a file in each call; one that does so in its first call only keeps what it read."""
+    """Refuse a model that reads a file in each call; one that does so once keeps what it read."""
     if _again(eager, call) is None:
         return
     with _opened() as places, suppress(EagerFailed):
@@ -95,7 +97,8 @@ def _require_no_reads(eager: Eager, call: Call) -> None:
     if places:
         place = places[0]
         raise NotRepeatable(
-            f"{call.entry_point} reads a file in each call: `{place.expression}`; a program would keep what is in it now",
+            f"{call.entry_point} reads a file in each call: `{place.expression}`; "
+            "a program would keep what is in it now",
             hint="read it where the model is made, or pass what it holds as an input",
             where=place.where,
         )
@@ -163,19 +166,52 @@ def _moved(clock: Callable[[], Any], later: float, thread: int) -> Callable[[], 
     return lambda: clock() + (later if threading.get_ident() == thread else 0)
 
 
+# Every part of a date and of a time of day differs.
+_LATER: Final = dt.timedelta(days=36_934, hours=5, minutes=17, seconds=31, microseconds=456_789)
+
+
+def _later_datetime(thread: int) -> type[dt.datetime]:
+    real = dt.datetime
+
+    class Later(real):  # type: ignore[valid-type, misc]  # a class of C cannot be given another method
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return real.now(tz) + (_LATER if threading.get_ident() == thread else dt.timedelta())
+
+        today = now
+
+        @classmethod
+        def utcnow(cls) -> dt.datetime:
+            return cls.now(dt.UTC).replace(tzinfo=None)
+
+    return Later
+
+
+def _later_date(thread: int) -> type[dt.date]:
+    real = dt.date
+
+    class Later(real):  # type: ignore[valid-type, misc]
+        @classmethod
+        def today(cls) -> dt.date:
+            return real.today() + (_LATER if threading.get_ident() == thread else dt.timedelta())
+
+    return Later
+
+
 @contextmanager
 def _later(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
     """Move the clock on, for those who call it by the module `time` or by a name of their own module."""
     mine = threading.get_ident()  # a compiler that another thread waits for has its time limit
-    moved: dict[int, Callable[[], Any]] = {}
+    moved: dict[int, Any] = {}
     for name in _CLOCKS:
         for clock, later in (
             (getattr(time, name), _LATER_S),
             (getattr(time, f"{name}_ns"), int(_LATER_S * 1e9)),
         ):
             moved[id(clock)] = _moved(clock, later, mine)
+    moved |= {id(dt.datetime): _later_datetime(mine), id(dt.date): _later_date(mine)}
     changed: list[tuple[Any, str, Any]] = []
-    for names in ({id(each): each for each in (vars(time), *modules)}).values():
+    for names in ({id(each): each for each in (vars(time), vars(dt), *modules)}).values():
         for name, value in list(names.items()):
             if id(value) in moved:
                 changed.append((names, name, value))
@@ -209,7 +245,6 @@ def _elsewhere() -> Iterator[None]:
 
 
 _FLAGS: Final = {"true": "false", "false": "true", "yes": "no", "no": "yes", "on": "off", "off": "on"}
-_READERS: Final = frozenset({os.__file__, Mapping.get.__code__.co_filename})
 
 
 def _other(value: str) -> str:
@@ -225,9 +260,7 @@ def _other(value: str) -> str:
 
 
 def _is_asked_by_model(frame: FrameType | None) -> bool:
-    while frame is not None and (
-        frame.f_code.co_filename in _READERS or frame.f_code.co_filename.startswith("<frozen")
-    ):
+    while frame is not None and frame.f_code.co_filename in side_effects.FROZEN:
         frame = frame.f_back
     return frame is not None and source_ranges.is_model(frame)
 

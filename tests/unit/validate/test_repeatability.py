@@ -51,6 +51,9 @@ VARYING = {
     "time.time": lambda x: x + time.time(),
     "a clock by its own name": lambda x: x + perf_counter_ns(),
     "datetime": lambda x: x + dt.datetime.now(dt.UTC).microsecond,
+    "the year": lambda x: x + dt.datetime.utcnow().year // 20,  # noqa: DTZ003
+    "the hour": lambda x: x + dt.datetime.today().hour,  # noqa: DTZ002
+    "the date": lambda x: x + dt.date.today().year,  # noqa: DTZ011
 }
 OF_TORCH = ("torch.rand", "torch.randperm")
 
