@@ -237,7 +237,7 @@ def _elsewhere() -> Iterator[None]:
         except KeyError:
             return "1"
 
-    kind.__getitem__ = other  # type: ignore[method-assign, assignment]
+    kind.__getitem__ = other  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -26,11 +26,16 @@ from aotpipe.errors import SourceLine
 from aotpipe.model import source
 from aotpipe.passes import hops
 from aotpipe.passes.source_lines import nearest_line, source_line
-from aotpipe.validate.coverage.interpreter import ASSERTS, Trace
+from aotpipe.validate.coverage.interpreter import ASSERTS, CONNECTIVES, Trace
 
 Key = tuple[Node, str]
 """A control-flow op or an assert, and what is to be reached of it."""
 TRUE, FALSE, FAILS = "is true", "is false", "fails"
+OPERANDS: Final = (
+    *("has two operands that are false", "has its second operand true alone"),
+    *("has its first operand true alone", "has two operands that are true"),
+)
+"""The combinations of the operands of `and` and `or`, by the outcome of their `Decision`."""
 NONE, ONE, MANY, BOUND = "0 trips", "1 trip", "2 or more trips", "its bound"
 _COND: Final = torch.ops.higher_order.cond
 _WHILE: Final = torch.ops.higher_order.while_loop
@@ -79,6 +84,8 @@ def reached(trace: Trace, targets: Mapping[Key, Target]) -> set[Key]:
         elif node.target in ASSERTS:
             if not decision.outcome:
                 found.add((node, FAILS))
+        elif node.target in CONNECTIVES:
+            found.add((node, OPERANDS[decision.outcome]))
         else:
             found.add((node, TRUE if decision.outcome else FALSE))
     return found & targets.keys()
@@ -94,6 +101,12 @@ def _of_graph(
                 (node, FAILS),
                 Target(entry_point=entry.name, kind="assert", what=FAILS, where=where, optional=True),
             )
+        # Not every combination is one that inputs can give: `x < 0 or x > 1`.
+        if node.target in CONNECTIVES and all(map(dependence.of, node.args)):
+            where = source_line(node) or line
+            for what in OPERANDS:
+                target = Target(entry_point=entry.name, kind="branch", what=what, where=where, optional=True)
+                yield (node, what), target
         for body in _bodies(module, node):
             where = _line(node) or line
             yield from _of_graph(entry, dependence, body, where)

@@ -28,6 +28,8 @@ _INLINED: Final = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Ops that run a subgraph in a mode, with the position of the subgraph among their arguments."""
 ASSERTS: Final = frozenset({ops.ASSERT_TENSOR, ops.ASSERT_TENSOR_SILENT, ops.ASSERT_NUMBER})
 """What `torch._check` and `assert` over a tensor are in a graph."""
+CONNECTIVES: Final = frozenset({torch.ops.aten.logical_and.default, torch.ops.aten.logical_or.default})
+"""What `and` and `or` of tensors are in a graph."""
 _MOST_TRIPS: Final = 100_000
 
 
@@ -63,8 +65,10 @@ class Decision:
     """What one control-flow op or assert did in one run of its graph.
 
     Attributes:
-        outcome: The side of a branch, whether an assert holds, or the number of trips of a loop.
-        tests: The predicate: its frame, and what it is there. Of a loop the first two tests, and the last.
+        outcome: The side of a branch, whether an assert holds, the number of trips of a loop; of `and` and
+            `or` twice the truth of the first operand, and that of the second.
+        tests: The predicate: its frame, and what it is there. Of a loop the first two tests, and the last; of
+            `and` and `or` both operands.
     """
 
     node: Node
@@ -189,6 +193,10 @@ class Interpreter:
             if not holds:
                 raise Refused
             return None
+        if node.target in CONNECTIVES and all(map(_is_one_flag, args)):
+            outcome = 2 * bool(args[0]) + bool(args[1])
+            tests = tuple((frame, each) for each in node.args)
+            self._found.decisions.append(Decision(node, outcome, tests))
         name = getattr(node.target, "__name__", "")
         if name in _INLINED:
             position = _INLINED[name]
@@ -254,6 +262,10 @@ def _returned(frame: Frame, node: Node, inner: Frame, body: GraphModule) -> Any:
     frame.inner[node] = inner, returned
     values = tuple(inner.value(each) for each in returned)
     return values if isinstance(body.graph.output_node().args[0], tuple | list) else values[0]
+
+
+def _is_one_flag(value: Any) -> bool:
+    return _is_flag(value) and not value.dim()
 
 
 def _is_flag(value: Any) -> bool:

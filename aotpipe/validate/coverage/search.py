@@ -346,6 +346,9 @@ def _off(decision: Decision, what: str, bound: int) -> torch.Tensor:
     tests = decision.tests
     if decision.node.target in ASSERTS or what in (goals.TRUE, goals.FALSE):
         return distance(*tests[0], what == goals.TRUE)
+    if what in goals.OPERANDS:
+        wanted = goals.OPERANDS.index(what)
+        return distance(*tests[0], bool(wanted & 2)) + distance(*tests[1], bool(wanted & 1))
     if what == goals.NONE:
         return distance(*tests[0], wanted=False)
     first = distance(*tests[0], wanted=True)

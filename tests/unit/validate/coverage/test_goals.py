@@ -12,9 +12,11 @@ from tests.unit.validate.coverage.models import Fixed, Halving, Nested, exported
 
 
 def listed(model: torch.nn.Module) -> list[tuple[str, str, str]]:
-    """What, kind, and the text of the line of each goal, sorted."""
+    """The text of the line, the kind, and what of each goal, sorted; `and` and `or` apart."""
     found = []
     for target in goals.targets(exported(model)).values():
+        if target.what in goals.OPERANDS:
+            continue
         assert target.where is not None
         text = linecache.getline(target.where.path, target.where.line).strip()
         found.append((text.split(" ")[0], target.kind, target.what))
@@ -29,6 +31,12 @@ def test_both_sides_of_each_branch_with_its_own_line():
         ("if", "branch", "is false"),
         ("if", "branch", "is true"),
     ]
+
+
+def test_each_combination_of_the_operands_of_and_but_they_need_not_be():
+    found = [each for each in goals.targets(exported(Nested())).values() if each.what in goals.OPERANDS]
+    assert [each.what for each in found] == list(goals.OPERANDS)
+    assert all(each.optional for each in found)
 
 
 def test_the_trips_of_a_loop_and_its_bound():

@@ -35,7 +35,7 @@ def searched(
 
 
 def missed(found: Search) -> set[str]:
-    return {what for node, what in found.open}
+    return {what for node, what in found.open} - set(goals.OPERANDS)
 
 
 def test_a_branch_behind_state_and_the_failing_side_of_an_assert():
@@ -47,6 +47,17 @@ def test_a_branch_behind_state_and_the_failing_side_of_an_assert():
 
 def test_each_number_of_trips_up_to_the_bound():
     assert missed(searched(Halving())[0]) == set()
+
+
+def test_each_combination_of_the_operands_of_or():
+    class Either(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x[0] > 55 or x[1] < -55:
+                return x + 1
+            return x * 2
+
+    found = searched(Either())[0]
+    assert {what for _, what in found.by} > set(goals.OPERANDS)
 
 
 def test_one_integer_among_many():
@@ -67,4 +78,4 @@ def test_the_same_seed_finds_the_same():
 def test_no_time_is_no_search():
     found, accepted = searched(Nested(), budget_s=-1.0)
     assert not accepted
-    assert len(found.open) == 5
+    assert missed(found) == {goals.TRUE, goals.FALSE, goals.FAILS}
