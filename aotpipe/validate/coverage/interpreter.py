@@ -28,8 +28,10 @@ _INLINED: Final = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Ops that run a subgraph in a mode, with the position of the subgraph among their arguments."""
 ASSERTS: Final = frozenset({ops.ASSERT_TENSOR, ops.ASSERT_TENSOR_SILENT, ops.ASSERT_NUMBER})
 """What `torch._check` and `assert` over a tensor are in a graph."""
-CONNECTIVES: Final = frozenset({torch.ops.aten.logical_and.default, torch.ops.aten.logical_or.default})
-"""What `and` and `or` of tensors are in a graph."""
+CONNECTIVES: Final = ops.overloads("logical_and logical_or logical_xor") | ops.overloads(
+    "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor __or__.Tensor __xor__.Tensor"
+)
+"""What `and` and `or` of tensors are in a graph, and what they become where that is wrong."""
 _MOST_TRIPS: Final = 100_000
 
 
