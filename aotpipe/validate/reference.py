@@ -135,7 +135,12 @@ def reference(
     covered = UNKNOWN
     if exported is not None and calls is None:
         runs = covering.taken(answered)
-        found = measure.search(exported, signatures, examples, runs, seed, covering.accept)
+
+        def products(call: Call) -> float:
+            sizes = bound(signatures[call.entry_point], call.inputs)
+            return 0.0 if sizes is None else costs[call.entry_point](sizes)
+
+        found = measure.search(exported, signatures, examples, runs, seed, covering.accept, products)
         compared = [record.call for record in records]
         covered = measure.coverage(found, compared, signatures, examples, seed)
     _ask_again(canonical, legal, records, costs, policy, notes)

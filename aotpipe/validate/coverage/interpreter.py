@@ -7,7 +7,6 @@ outcome. A call whose assert does not hold ends the run, as eager's exception do
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,10 +32,12 @@ CONNECTIVES: Final = ops.overloads("logical_and logical_or logical_xor") | ops.o
 )
 """What `and` and `or` of tensors are in a graph, and what they become where that is wrong."""
 _MOST_TRIPS: Final = 100_000
+_ELEMENTS: Final = 4096
+"""An op on so many elements takes about twice the time of one on a few."""
 
 
 class TooLong(Exception):
-    """A run took more time, or a loop more trips, than it may."""
+    """A run took more work, or a loop more trips, than it may."""
 
 
 class Refused(Exception):
@@ -82,14 +83,18 @@ class Decision:
 class Trace:
     """The decisions of a run, and how many of its calls were answered.
 
-    `refused` says whether an assert ended it. `leaves` are the inputs of floats of each call, by name, where
-    gradients are asked for.
+    Attributes:
+        refused: Whether an assert ended it.
+        leaves: The inputs of floats of each call, by name, where gradients are asked for.
+        work: The ops that were run, of which one on many elements counts as several. Unlike seconds it is
+            the same on each machine.
     """
 
     decisions: list[Decision] = field(default_factory=list)
     answered: int = 0
     refused: bool = False
     leaves: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    work: int = 0
 
 
 class Interpreter:
@@ -101,16 +106,15 @@ class Interpreter:
         self._names = {name: names[name] for name in self._entries}
         self._state: dict[int, torch.Tensor] = {}
         self._found = Trace()
-        self._deadline = 0.0
+        self._limit = 0
 
-    def run(self, calls: Iterable[Call], *, limit_s: float, gradients: bool = False) -> Trace:
+    def run(self, calls: Iterable[Call], *, limit: int, gradients: bool = False) -> Trace:
         """Run calls from the initial state; an assert that does not hold, or an op that raises, ends them.
 
         Raises:
-            TooLong: It takes more than `limit_s`.
+            TooLong: It takes more work than `limit`.
         """
-        self._found, self._state = Trace(), {}
-        self._deadline = time.monotonic() + limit_s
+        self._found, self._state, self._limit = Trace(), {}, limit
         with torch.set_grad_enabled(gradients):
             for call in calls:
                 try:
@@ -167,8 +171,6 @@ class Interpreter:
     def _run(
         self, module: GraphModule, arguments: Sequence[Any], outer: Sequence[tuple[Frame, Any]] = ()
     ) -> Frame:
-        if time.monotonic() > self._deadline:
-            raise TooLong
         frame, given = Frame(), iter(arguments)
         frame.outer.update(zip(hops.placeholders(module), outer, strict=False))
         for node in module.graph.nodes:
@@ -180,7 +182,11 @@ class Interpreter:
                     found = getattr(found, part)
                 frame.values[node] = found
             elif node.op == "call_function":
-                frame.values[node] = self._op(frame, node)
+                frame.values[node] = result = self._op(frame, node)
+                many = result.numel() // _ELEMENTS if isinstance(result, torch.Tensor) else 0
+                self._found.work += 1 + many
+        if self._found.work > self._limit:
+            raise TooLong
         return frame
 
     def _op(self, frame: Frame, node: Node) -> Any:

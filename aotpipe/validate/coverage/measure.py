@@ -30,15 +30,17 @@ def search(
     planned: Iterable[Run],
     seed: int,
     accept: Callable[[Seen], bool],
+    products: Callable[[Call], float],
 ) -> Search | None:
     """Observe planned runs and look for what they do not reach; None where there is nothing to reach.
 
     `planned` are runs that eager takes; `accept` says so of one that was found, which is then compared too.
+    `products` says how many multiply-adds a call takes.
     """
     targets = goals.targets(exported)
     if not targets:
         return None
-    found = Search(Interpreter(exported), targets, signatures, seed, accept=accept)
+    found = Search(Interpreter(exported), targets, signatures, seed, accept=accept, products=products)
     for run in planned:
         if found.is_over:
             break

@@ -1,4 +1,4 @@
-"""Looks for calls that reach what the planned ones do not, seeded and bounded in time.
+"""Looks for calls that reach what the planned ones do not, seeded and bounded in work.
 
 A run of calls begins with a reset. Of each run the search knows what it reached and, for each goal that it
 came near, how far it was from it (`distance`). It then takes the nearest run and changes its inputs: along
@@ -11,7 +11,6 @@ A goal that is reached only within rounding is looked for farther on: float64 mi
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,9 +29,16 @@ from aotpipe.validate.coverage.interpreter import ASSERTS, Decision, Interpreter
 from aotpipe.validate.inputs import Call
 
 Run = tuple[Call, ...]
-SEARCH_S: Final = 12.0
-"""Of all searches of one model together."""
-_ONE_RUN_S: Final = 4.0
+MOST_WORK: Final = 150_000
+"""Of all searches of one model together, in ops and multiply-adds / 20,000: some seconds on one core.
+
+A limit of seconds would find other calls on each machine, and make other bundles.
+"""
+_MOST_OF_ONE: Final = MOST_WORK // 4
+_MULTIPLY_ADDS: Final = 20_000
+"""As many as a core does in the time of an op."""
+_BACKWARD: Final = 3
+"""How much longer a run takes of which gradients are asked for."""
 _FUTILE: Final = 24
 """So many changes in a row that bring nothing nearer end the search for a goal for this time."""
 _STEPS: Final = (1.05, 2.0, 8.0, 0.5, 64.0)
@@ -64,6 +70,7 @@ class Search:
     """The goals of a model, and the runs that reached them.
 
     `accept` is asked of a run that reaches something new whether eager takes it: then it is one to compare.
+    `products` says how many multiply-adds a call takes.
 
     Attributes:
         targets: Everything to reach.
@@ -78,7 +85,8 @@ class Search:
         seed: int,
         *,
         accept: Callable[[Seen], bool],
-        budget_s: float = SEARCH_S,
+        products: Callable[[Call], float] = lambda _: 0.0,
+        most_work: int = MOST_WORK,
     ) -> None:
         self._accept = accept
         self._interpreter = interpreter
@@ -88,7 +96,8 @@ class Search:
         self._has_state = any(signature.state for signature in signatures.values())
         self._random = np.random.default_rng([seed, 20_011])
         self._pool: list[Seen] = []
-        self._ends = time.monotonic() + budget_s
+        self._products = products
+        self._left = most_work
         self._numbers = count(1)
 
     @property
@@ -98,8 +107,8 @@ class Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is used up."""
-        return time.monotonic() > self._ends
+        """Whether all work is done that may be."""
+        return self._left < 0
 
     def observe(self, run: Run) -> Seen | None:
         """Run calls that eager takes and note what they reach; None where that takes too long."""
@@ -108,9 +117,7 @@ class Search:
         return seen
 
     def _seen(self, run: Run) -> Seen | None:
-        try:
-            trace = self._interpreter.run(run, limit_s=_ONE_RUN_S)
-        except TooLong:
+        if (trace := self._traced(run)) is None:
             return None
         costs = {key: cost for key in self.open if (cost := self._cost(trace, key)) is not None}
         return Seen(
@@ -121,13 +128,29 @@ class Search:
             trace.refused,
         )
 
+    def _traced(self, run: Run, *, gradients: bool = False) -> Trace | None:
+        """Run calls op by op; None where that takes too long."""
+        factor = _BACKWARD if gradients else 1
+        products = int(sum(map(self._products, run)) / _MULTIPLY_ADDS)
+        limit = _MOST_OF_ONE // factor - products
+        if limit < 0:
+            self._left -= 1
+            return None
+        try:
+            trace = self._interpreter.run(run, limit=limit, gradients=gradients)
+        except TooLong:
+            self._left -= _MOST_OF_ONE
+            return None
+        self._left -= factor * (trace.work + products)
+        return trace
+
     def _note(self, seen: Seen) -> None:
         self._pool.append(seen)
         for key in seen.reached:
             self.by.setdefault(key, seen)
 
     def look(self, unlike: Iterable[Run]) -> None:
-        """Try runs, then change the nearest ones, until every goal is reached or the time is over."""
+        """Try runs, then change the nearest ones, until every goal is reached or the work is done."""
         for run in unlike:
             if not self.open or self.is_over:
                 return
@@ -159,9 +182,7 @@ class Search:
         moved = tuple(
             replace(call, inputs={n: self._wiggled(a) for n, a in call.inputs.items()}) for call in run
         )
-        try:
-            trace = self._interpreter.run(moved, limit_s=_ONE_RUN_S)
-        except TooLong:
+        if (trace := self._traced(moved)) is None:
             return frozenset()
         return frozenset(goals.reached(trace, self.targets))
 
@@ -212,8 +233,9 @@ class Search:
 
     def _along_gradient(self, seen: Seen, key: Key) -> list[Run] | None:
         """The run with its inputs moved to where the distance would be 0, if it were linear."""
+        if (trace := self._traced(seen.run, gradients=True)) is None:
+            return None
         try:
-            trace = self._interpreter.run(seen.run, limit_s=_ONE_RUN_S, gradients=True)
             with torch.enable_grad():
                 cost = self._cost(trace, key)
             if cost is None or not cost.requires_grad:
@@ -222,7 +244,7 @@ class Search:
                 (place, name): leaf for place, each in enumerate(trace.leaves) for name, leaf in each.items()
             }
             slopes = torch.autograd.grad(cost, list(leaves.values()), allow_unused=True)
-        except (TooLong, RuntimeError):
+        except RuntimeError:
             return None
         given = [
             (*where, slope.double().nan_to_num(0.0, 0.0, 0.0).numpy())

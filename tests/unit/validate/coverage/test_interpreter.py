@@ -19,7 +19,7 @@ def call(x: object, *, reset: bool = True) -> Call:
 
 
 def outcomes(calls: list[Call], model: torch.nn.Module) -> list[int]:
-    trace = Interpreter(exported(model)).run(calls, limit_s=30)
+    trace = Interpreter(exported(model)).run(calls, limit=100_000)
     return [each.outcome for each in trace.decisions if each.node.target not in interpreter.CONNECTIVES]
 
 
@@ -33,13 +33,13 @@ def test_state_goes_from_call_to_call_and_the_next_run_begins_anew():
     found = Interpreter(exported(Nested()))
     low = [call(-4 * np.ones(6)), call(-4 * np.ones(6), reset=False)]
     for _ in range(2):
-        trace = found.run(low, limit_s=30)
+        trace = found.run(low, limit=100_000)
         plain = [each for each in trace.decisions if each.node.target not in interpreter.CONNECTIVES]
         assert [each.outcome for each in plain] == [1, 0, 0, 1, 0, 1]
 
 
 def test_an_assert_that_does_not_hold_ends_the_run():
-    trace = Interpreter(exported(Nested())).run([call(-2000 * np.ones(6)), call(np.ones(6))], limit_s=30)
+    trace = Interpreter(exported(Nested())).run([call(-2000 * np.ones(6)), call(np.ones(6))], limit=100_000)
     assert trace.refused
     assert trace.answered == 0
     assert [each.outcome for each in trace.decisions] == [0]

@@ -17,7 +17,7 @@ from tests.unit.validate.coverage.models import Halving, Needle, Nested, Unreach
 
 
 def searched(
-    model: torch.nn.Module, x: torch.Tensor = X, budget_s: float = 60.0
+    model: torch.nn.Module, x: torch.Tensor = X, most_work: int = 2_000_000
 ) -> tuple[Search, Sequence[Seen]]:
     made = exported(model, x)
     signatures = legalize(made, legalization("torch")).signatures
@@ -27,7 +27,7 @@ def searched(
         accepted.append(seen)
         return True
 
-    found = Search(Interpreter(made), goals.targets(made), signatures, 0, accept=accept, budget_s=budget_s)
+    found = Search(Interpreter(made), goals.targets(made), signatures, 0, accept=accept, most_work=most_work)
     example = example_inputs(made.canonical.entries[0])
     runs: list[Run] = [tuple(run) for run in runs_unlike("forward", signatures["forward"], example, 0)]
     found.look(runs)
@@ -76,6 +76,6 @@ def test_the_same_seed_finds_the_same():
 
 
 def test_no_time_is_no_search():
-    found, accepted = searched(Nested(), budget_s=-1.0)
+    found, accepted = searched(Nested(), most_work=-1)
     assert not accepted
     assert missed(found) == {goals.TRUE, goals.FALSE, goals.FAILS}
