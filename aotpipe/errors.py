@@ -235,6 +235,10 @@ class Unproven(AotpipeError, exit_code=44, stage="validate"):
     parity: Parity | None = None
 
 
+class NotCovered(AotpipeError, exit_code=45, stage="validate"):
+    """The calls that programs were compared on reach less of the model than was required."""
+
+
 class BudgetExceeded(AotpipeError, exit_code=47, stage="budget"):
     """A program takes more than its budget, or nothing says what it takes."""
 

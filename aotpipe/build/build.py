@@ -35,6 +35,7 @@ from aotpipe.errors import AotpipeError, BudgetExceeded, CompileError
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors
+from aotpipe.validate.kept import to_keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Settings(CompileSettings):
     allow_unproven: bool = False
     keep_modules: bool = False
     budgets: tuple[Limit, ...] = ()
+    require_coverage: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ def build(
     allow_unproven: bool = False,
     keep_modules: bool = False,
     budgets: Sequence[str] = (),
+    require_coverage: float | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
@@ -116,6 +119,8 @@ def build(
         allow_unproven: Pack programs of which no output says whether they are right: each is empty or one
             constant in all calls (`validate.informative`). They fail otherwise.
         keep_modules: Keep what IREE's compiler is given, so that `replay` can compile it anew.
+        require_coverage: The percent of the model's branches, trips of loops and sizes that the calls which
+            programs are compared on have to reach; nothing is required where None.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
         **options: What may vary, the precision, buckets, a mesh and more: the fields of
@@ -142,6 +147,7 @@ def build(
         allow_unproven=allow_unproven,
         keep_modules=keep_modules,
         budgets=tuple(map(Limit.parse, budgets)),
+        require_coverage=require_coverage,
         cache=cache,
     )
     outcome = run(Request.of(model_or_spec, targets, args, kwargs, **options), settings, on_event)
@@ -228,6 +234,7 @@ class _Work:
             "allow_unproven": self.settings.allow_unproven,
             "keep_modules": self.settings.keep_modules,
             "budgets": list(map(str, self.settings.budgets)),
+            "require_coverage": self.settings.require_coverage,
             # What could not run before may run now: a driver was installed, a container given a GPU.
             "why_not_runnable": list(map(why_not_runnable, targets)),
         }
@@ -271,6 +278,9 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         # Compiling the page takes longer than all else here: it is done while the compilers run.
         threading.Thread(target=page.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency)
+        results = matrix.triangulated(results, prepared.lowered)
+    required = settings.require_coverage
+    results = {t: matrix.covered(each, prepared.coverage, required) for t, each in results.items()}
     if not settings.allow_unproven:
         results = {target: matrix.proven(result) for target, result in results.items()}
     if work.has_variants:
@@ -281,6 +291,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         entry_points=prepared.loadable.signatures,
         ops=prepared.ops,
         findings=prepared.findings,
+        coverage=prepared.coverage,
     )
     report = replace(report, budgets=budgets.judged(settings.budgets, report))
     packed = _packed(work, prepared, results, path) if _is_packed(settings, results, report) else None
@@ -319,6 +330,7 @@ def _is_packed(settings: Settings, results: Mapping[Target, matrix.Result], repo
 def _packed(work: _Work, prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> Bundle:
     # XLA's is a container of several, for its compiler alone.
     texts: dict[str, Lowered] = {key: each for key, each in prepared.lowered.items() if key != "xla"}
+    goldens = to_keep(prepared.goldens, prepared.coverage, prepared.loadable.weights.stat().st_size)
     with work.cache.recorder.stage("pack"):
         return pack(
             path,
@@ -327,7 +339,7 @@ def _packed(work: _Work, prepared: Prepared, results: Mapping[Target, matrix.Res
             asserts=prepared.loadable.asserts,
             weights=(prepared.loadable.weights, prepared.weights_sha256),
             programs=results,
-            goldens=prepared.goldens,
+            goldens=goldens,
             findings=prepared.findings,
             parts=prepared.loadable.parts,
             precision=work.request.precision,

@@ -243,6 +243,7 @@ class Chain:
         """
         legal, request = self.legal, self.request
         with _leaving_cores(compilers), self.recorder.stage("reference"):
+            from aotpipe.validate import samples
             from aotpipe.validate.eager.eager import EagerFailed
             from aotpipe.validate.reference import reference
 
@@ -251,7 +252,15 @@ class Chain:
             edges = {symbol.name: ladder.edges(symbol.min) for symbol, ladder in ladders}
             try:
                 found = reference(
-                    self.exported.canonical, legal, edges, calls=calls, policy=request.precision
+                    self.exported.canonical,
+                    legal,
+                    edges,
+                    calls=calls,
+                    policy=request.precision,
+                    # The functions that stay Python are called in these, too.
+                    exported=None if request.islands else self.exported,
+                    more=samples.calls(request.samples, legal.signatures) if request.samples else (),
+                    special=request.special_values,
                 )
             except EagerFailed as error:
                 raise SpecInvalid(

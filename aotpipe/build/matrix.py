@@ -18,18 +18,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from aotpipe.backends import compiler, module_of, own_flags
+from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.prepared import Ready
+from aotpipe.core.coverage import Coverage
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Validated
+from aotpipe.core.stages import Compiled, Lowered, Validated
 from aotpipe.core.targets import Backend, Target
-from aotpipe.errors import AotpipeError, CompileError, ParityError, ProgramCrashed, Unproven
+from aotpipe.errors import AotpipeError, CompileError, NotCovered, ParityError, ProgramCrashed, Unproven
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import digest
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import validate
+from aotpipe.validate.triangulation import Opinion, outliers
 
 if TYPE_CHECKING:
     from aotpipe.validate.eager.eager import Eager
@@ -139,6 +141,47 @@ def proven(result: Result) -> Result:
         reason=result.reason,
         hint="give example inputs that reach the other branch, or build with --allow-unproven",
         parity=result.parity,
+    )
+
+
+def triangulated(
+    results: Mapping[Target, Result], lowered: Mapping[ModuleKey, Lowered]
+) -> dict[Target, Result]:
+    """The results, of which those that failed parity say who is the outlier, where several programs ran."""
+    parities = {target: each.parity for target, each in results.items() if not isinstance(each, AotpipeError)}
+    parities |= {target: each.parity for target, each in results.items() if isinstance(each, ParityError)}
+    opinions = [
+        Opinion(str(target), f"{target.backend}'s {lowered[module_of(target)].dialect} dialect", parity)
+        for target, parity in parities.items()
+        if parity is not None
+    ]
+    said = outliers(opinions)
+    for each in results.values():
+        if isinstance(each, ParityError) and said:
+            each.reason = "\n".join([each.reason, *said])
+    return dict(results)
+
+
+def covered(result: Result, coverage: Coverage, required_percent: float | None) -> Result:
+    """The same, or an error in its place where the calls that it was compared on reach too little."""
+    if isinstance(result, AotpipeError) or required_percent is None:
+        return result
+    if coverage.notes:
+        return NotCovered(
+            f"{result.compiled.target}: nobody knows what the calls reach",
+            reason="\n".join(coverage.notes),
+            hint="leave --require-coverage out",
+        )
+    if coverage.percent >= required_percent:
+        return result
+    first = coverage.missed[0]
+    listed = [f"{goal}: {goal.reason}" for goal in coverage.missed]
+    return NotCovered(
+        f"{result.compiled.target}: {coverage.reached} of {coverage.total} are reached, "
+        f"{coverage.percent:.3g}% where {required_percent:g}% is required",
+        reason="\n".join(listed),
+        hint="give inputs that reach it: --samples FILE.npz, or other example inputs or value ranges",
+        where=first.where,
     )
 
 

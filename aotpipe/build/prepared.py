@@ -28,6 +28,7 @@ from aotpipe.build.events import FrontStage, Recorder
 from aotpipe.build.file_reads import ignore_this_thread, recorded_reads
 from aotpipe.build.record import Record
 from aotpipe.build.request import Request
+from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json, to_json
 from aotpipe.core.stages import Canonical, Finding, Lowered
 from aotpipe.runtime import goldens as goldens_file
@@ -60,6 +61,7 @@ class Prepared:
     goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
     digest: str
+    coverage: Coverage = UNKNOWN
 
     @property
     def ops(self) -> dict[str, int]:
@@ -157,6 +159,7 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
         weights_sha256=weights_sha256,
         goldens=found.goldens,
         findings=(*chain.exported.findings, *notes, *found.findings),
+        coverage=found.coverage,
         digest=digest_of(loadable, weights_sha256, chain.lowered, goldens_file.dumps(found.goldens)),
     )
 

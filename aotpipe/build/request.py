@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from aotpipe.backends import ModuleKey, Ruleset, module_of, ruleset
@@ -50,6 +51,8 @@ class ModelOptions(TypedDict, total=False):
         dialect: What the model is lowered to for IREE: `torch` by default, or `stablehlo`, as for XLA.
         mesh: The devices that each XLA program is for, such as `data=2,model=2`; one where None.
         shard: How arrays are split over them: by a pattern of their names, the axes of each dim.
+        samples: A file of calls, which programs are compared on too (`validate.samples`).
+        special_values: Compare programs on NaN, infinities, denormals and the ends of integers too.
     """
 
     dynamic_shapes: Any
@@ -67,6 +70,8 @@ class ModelOptions(TypedDict, total=False):
     dialect: str | None
     mesh: DeclaredMesh | None
     shard: DeclaredRules
+    samples: str | None
+    special_values: bool
 
 
 FIRST_STAGE: Final[Mapping[str, Until]] = {
@@ -74,6 +79,7 @@ FIRST_STAGE: Final[Mapping[str, Until]] = {
     **dict.fromkeys(("entry_points", "name", "quantize"), "canonicalize"),
     **dict.fromkeys(("dtype", "keep_float32"), "export"),
     **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
+    **dict.fromkeys(("samples", "special_values"), "lower"),
 }
 """By option, the first stage of a build that it changes."""
 _OF_SPEC: Final = tuple(
@@ -101,6 +107,8 @@ class Request:
     rules: tuple[Rule, ...] = ()
     quantization: Quantization | None = None
     precision: Precision | None = None
+    samples: Path | None = None
+    special_values: bool = False
 
     @classmethod
     def of(
@@ -175,6 +183,8 @@ class Request:
             rules=splits,
             quantization=quantization_of(options.get("quantize")),
             precision=precision,
+            samples=Path(given) if (given := options.get("samples")) else None,
+            special_values=options.get("special_values", False),
         )
 
     @property
@@ -234,6 +244,8 @@ class Request:
             "mesh": str(self.mesh or ""),
             "rules": list(map(str, self.rules)),
             "quantization": self.quantization or "",
+            "samples": str(self.samples.absolute()) if self.samples else "",
+            "special_values": self.special_values,
             "precision": [self.precision.dtype, *self.precision.keep] if self.precision else [],
         }
         options = {

@@ -145,6 +145,7 @@ def revalidate(
         stages=recorder.by_start,
         toolchain=toolchain.versions(),
         wall_s=time.perf_counter() - start,
+        coverage=found.coverage,
     )
 
 

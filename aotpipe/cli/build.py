@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     "--keep-modules", is_flag=True, help="Keep what IREE's compiler was given, for `aotpipe replay`."
 )
 @options.budgets
+@click.option(
+    "--require-coverage",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Fail unless the calls that programs are compared on reach so much of MODEL's branches, trips of "
+    "loops and sizes. [default: nothing is required]",
+)
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet
@@ -72,6 +79,7 @@ def build(
         return report.exit_code
     if report.targets:
         click.echo(result.targets_table(report))
+        click.echo(result.coverage(report))
     estimates = ((row.target, result.largest(row.estimates)) for row in report.targets)
     if cost := result.estimates_table(estimates):
         click.echo("\n" + cost)

@@ -219,6 +219,18 @@ _MODEL_OPTIONS: Final[Mapping[Until, tuple[Callable[[Any], Any], ...]]] = {
             "and inputs, and for each dim an axis or None, such as 'fc1\\.weight=(model, None)'; may be "
             "given several times, and the first that matches counts.",
         ),
+        click.option(
+            "--samples",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help="Calls of your own that programs are compared on too: a .npz or .safetensors file "
+            "with arrays by the names of inputs.",
+        ),
+        click.option(
+            "--special-values",
+            is_flag=True,
+            help="Compare programs on NaN, infinities, denormals and the ends of integers too.",
+        ),
     ),
 }
 """By the first stage of a build that they change, with the names of `build.request.ModelOptions`."""

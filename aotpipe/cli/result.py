@@ -27,6 +27,7 @@ _HEAD = (
     "size",
 )
 _EAGER = "eager"
+_MOST_MISSED = 12
 _ESTIMATE = (
     "estimate for",
     "program",
@@ -57,6 +58,19 @@ def targets_table(report: Report) -> str:
     reasons = [f"{row.target}: {row.reason}" for row in report.targets if row.reason and not row.exit_code]
     notes = [f"{row.target}: {note}" for row in report.targets for note in _notes(row)]
     return "\n".join([text.table(head, lines), *reasons, *notes])
+
+
+def coverage(report: Report) -> str:
+    """How much of the model the compared calls reach, and a line for each thing that they do not."""
+    found = report.coverage
+    if found.notes:
+        return f"coverage: {'; '.join(found.notes)}"
+    if not found.total:
+        return "coverage: the model has no branches, loops or sizes to reach"
+    said = f"coverage: {found.reached} of {found.total} branches, trips and sizes reached"
+    missed = [f"  not reached: {goal} ({goal.reason})" for goal in found.missed]
+    more = [f"  and {len(missed) - _MOST_MISSED} more, in the report"] if len(missed) > _MOST_MISSED else []
+    return "\n".join([said, *missed[:_MOST_MISSED], *more])
 
 
 def _notes(row: TargetReport) -> list[str]:

@@ -47,6 +47,8 @@ class Golden:
         unsure: Output name -> mask of the elements on which the reference itself cannot decide (an argmax of
             a near-tie); they are not compared. Outputs without such elements are absent.
         eager_error: Output name -> the largest error of eager in the model's own dtype against the reference.
+        raises: What eager raises for an assert of the model, which the program has to refuse too; empty where
+            it answers.
     """
 
     entry_point: str
@@ -57,6 +59,7 @@ class Golden:
     allowed: Mapping[str, tuple[float, float]]
     unsure: Mapping[str, Array] = field(default_factory=dict)
     eager_error: Mapping[str, float] = field(default_factory=dict)
+    raises: str = ""
 
     def judge(self, output: str, got: Array) -> ParityCase:
         """Compare the answer of an output with its reference."""
@@ -201,6 +204,7 @@ def dumps(goldens: Sequence[Golden]) -> bytes:
         calls.append(
             {
                 **attributes(golden, "entry_point case reset allowed eager_error"),
+                **({"raises": golden.raises} if golden.raises else {}),
                 **{
                     group: [(name, str(array.dtype), array.shape) for name, array in named.items()]
                     for group, named in groups.items()

@@ -52,6 +52,7 @@ LATENCY_BUDGET_S: Final = 2.0
 """Of program and eager together, over all entry points."""
 
 _PROGRAM: Final = "program"
+_REFUSED: Final = "the program refuses the call, as eager does"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +199,22 @@ def _judge_call(worker: Caller, golden: Golden, packer: Packer) -> list[ParityCa
     except OutsideBuckets:
         raise
     except (AssertionViolated, InputError) as error:
+        if golden.raises:
+            return [_refusal(golden)]
         # Eager took this call, so a program that refuses it differs from eager.
         said = " ".join(filter(None, (error.message, error.reason)))
         return [failure(golden, "*", f"the program refuses the call: {said}")]
+    if golden.raises:
+        return [failure(golden, "*", f"the program answers, where eager raises {golden.raises}")]
     # By its flag, which is compared, an output that is not there is anything.
     return judge(golden, packer.unpack(answer, flags=True))
+
+
+def _refusal(golden: Golden) -> ParityCase:
+    """The case of a call that both refuse: it says nothing of any output."""
+    return ParityCase(
+        entry_point=golden.entry_point, case=golden.case, output="*", note=_REFUSED, uninformative=True
+    )
 
 
 def _parity_error(target: Target, parity: Parity) -> ParityError:

@@ -1,10 +1,10 @@
 """Plans the calls that a program is judged on: which sizes, which values, in which sequence.
 
 Torch-free and a pure function of the signatures, the example inputs and the seed. Per entry point: the
-example itself, seeded values at its sizes, both ends and an inside point of every symbol's range, and both
-ends of every declared value range. A model with state gets sequences of calls through all of its entry
-points, and again after a reset. What calls may lack is left out in every combination, if there are few; it
-then holds values that nothing may read.
+example itself, seeded values at its sizes, of every symbol's range both ends, their neighbours and a prime
+inside, of every two symbols all corners, and both ends of every declared value range. A model with state
+gets sequences of calls through all of its entry points, and again after a reset. What calls may lack is
+left out in every combination, if there are few; it then holds values that nothing may read.
 
 Values are drawn to look like the example's, so that a mask stays a mask and an image an image:
     a declared value range   uniform in it
@@ -24,7 +24,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import combinations, islice, product, starmap
 from typing import Any, Final
 
 import numpy as np
@@ -58,6 +58,8 @@ _CHANGES: Final = (
     *((-1, 0), (1, 3), (1, -3), (10, 0), (0.01, 0), (100, 0), (1, 100), (1, -100), (1e4, 0), (1e-4, 0)),
 )
 _REACHES: Final = (1, 3, 10, 100)
+# Of the elements of an input, so many are special.
+_SPECIAL_SHARE: Final = 0.25
 _CHANCES: Final = (1.0, 0.0, 0.5, 0.1)
 # Additive masks mark "away" with -inf or with the lowest number of a dtype.
 _MASKED: Final = -1e4
@@ -140,6 +142,45 @@ def runs_unlike(
         ]
 
 
+def special_calls(name: str, signature: Signature, example: Mapping[str, Array], seed: int) -> Iterator[Call]:
+    """Calls on values at the ends of what dtypes hold, one input at a time; declared ranges hold."""
+    drawer = _Drawer(name, signature, example, seed)
+    usual = drawer.call("special values").inputs
+    for spec in signature.tensor_inputs:
+        dtype = numpy_dtype(spec.dtype)
+        for word, number in _special(dtype, spec.value_range):
+            case = f"{spec.name} with {word}"
+            array = np.array(usual[spec.name])
+            if array.size and spec.name not in drawer.flags:
+                chosen = _generator(seed, name, case).random(array.shape) < _SPECIAL_SHARE
+                # At least one, and not all, where there are several.
+                chosen.reshape(-1)[0] = True
+                array[chosen] = number
+                yield Call(entry_point=name, case=case, reset=True, inputs={**usual, spec.name: array})
+    if signature.symbols and all(symbol.min == 0 for symbol in signature.symbols):
+        yield drawer.call("empty", {symbol.name: 0 for symbol in signature.symbols})
+
+
+def _special(dtype: np.dtype[Any], value_range: tuple[float, float] | None) -> Iterator[tuple[str, Any]]:
+    low, high = value_range or (-math.inf, math.inf)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        yield "its lowest", dtype.type(max(limits.min, low))
+        yield "its highest", dtype.type(min(limits.max, high))
+    elif dtype.kind == "f":
+        floats = np.finfo(dtype)
+        numbers = {
+            "-0": -0.0,
+            "denormals": float(floats.smallest_subnormal),
+            "its largest": float(floats.max),
+            "infinity": math.inf,
+            "-infinity": -math.inf,
+        }
+        yield from ((word, number) for word, number in numbers.items() if low <= number <= high)
+        if value_range is None:
+            yield "NaN", math.nan
+
+
 def _presence_calls(drawer: _Drawer, signature: Signature) -> Iterator[Call]:
     """Each combination of what may be there, at the example's sizes and, where they vary, at the smallest."""
     combinations = presence_cases(signature.optional, _MOST_PRESENCES)[1:]
@@ -166,25 +207,20 @@ def _sequences(drawers: Sequence[_Drawer]) -> Iterator[Call]:
 def _size_cases(
     signature: Signature, example: Sizes | None, seed: int, notes: list[str], work: Work
 ) -> Iterator[tuple[str, Sizes]]:
-    """The example's sizes, each symbol at its ends, all at their ends, and one point inside."""
+    """The example's sizes, each symbol at its ends and inside, and corners that hold each pair of ends."""
     start = example if example is not None else {symbol.name: symbol.min for symbol in signature.symbols}
     yield "example", start
     if not signature.symbols:
         return
-    ends = {symbol.name: (symbol.min, _top(symbol, start[symbol.name])) for symbol in signature.symbols}
+    points = {symbol.name: _points(symbol, start[symbol.name], seed) for symbol in signature.symbols}
     cases: dict[str, Sizes] = {
-        f"{name}={size}": {**start, name: size} for name, both in ends.items() for size in both
+        f"{name}={size}": {**start, name: size} for name, sizes in points.items() for size in sizes
     }
-    random = _generator(seed, "sizes")
-    inside = {name: int(random.integers(low, high, endpoint=True)) for name, (low, high) in ends.items()}
-    if len(ends) > 1:
+    if len(points) > 1:
         alone = [sizes for sizes in (start, *cases.values()) if _fits(signature, sizes)]
-        cases["all smallest"] = {name: low for name, (low, _) in ends.items()}
-        largest = {name: high for name, (_, high) in ends.items()}
-        joint = {"all largest": largest, _named("inside", inside): inside}
+        cases["all smallest"] = {name: sizes[0] for name, sizes in points.items()}
+        joint = _corners(points)
         cases |= _bounded(joint, start, alone, work, notes)
-    else:
-        cases[_named("inside", inside)] = inside
     seen = [start]
     for case, wanted in cases.items():
         sizes = nearest_sizes(signature, wanted) or wanted
@@ -196,6 +232,57 @@ def _size_cases(
             continue
         seen.append(dict(sizes))
         yield case if sizes == wanted else _named(f"{case}, nearest", sizes), sizes
+
+
+def _points(symbol: Symbol, size: int, seed: int) -> list[int]:
+    """Both ends of a symbol's range, the sizes next to them, and a prime between those."""
+    low, high = symbol.min, _top(symbol, size)
+    inside = range(low + 2, high - 1)
+    tried = _from(inside, _generator(seed, "sizes", symbol.name))
+    primes = islice(filter(_is_prime, tried), 1)
+    return list(
+        dict.fromkeys(each for each in (low, low + 1, *primes, high - 1, high) if low <= each <= high)
+    )
+
+
+def _from(sizes: range, random: np.random.Generator) -> Iterator[int]:
+    """All sizes of a range, from one of its lower half on."""
+    first = int(random.integers(len(sizes) // 2 + 1)) if sizes else 0
+    yield from sizes[first:]
+    yield from sizes[:first]
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % each for each in range(2, math.isqrt(number) + 1))
+
+
+def _corners(points: Mapping[str, Sequence[int]]) -> dict[str, Sizes]:
+    """Corners that hold each pair of ends of each two symbols, beside the one where all are smallest."""
+    names = list(points)
+    found: dict[str, Sizes] = {"all largest": {name: sizes[-1] for name, sizes in points.items()}}
+    # Symbols whose numbers differ in a bit are at unlike ends in one of the two corners of that bit.
+    for bit in range((len(names) - 1).bit_length()):
+        for flipped in (0, 1):
+            sizes = {
+                name: points[name][-((number >> bit & 1) ^ flipped)] for number, name in enumerate(names)
+            }
+            found[_named("corner", sizes)] = sizes
+    return found
+
+
+def size_goals(signature: Signature, example: Mapping[str, Array], seed: int) -> Iterator[tuple[str, Sizes]]:
+    """What calls should try of the sizes that a program takes: words, and sizes of some symbols."""
+    start = bound(signature, example)
+    if start is None:
+        return
+    points = {symbol.name: _points(symbol, start[symbol.name], seed) for symbol in signature.symbols}
+    wanted = [{name: size} for name, sizes in points.items() for size in sizes]
+    for one, other in combinations(points, 2):
+        ends = ({points[name][0]: None, points[name][-1]: None} for name in (one, other))
+        wanted += [{one: first, other: second} for first, second in product(*ends)]
+    for sizes in wanted:
+        if admits(signature, {**start, **sizes}):
+            yield ", ".join(f"{name}={size}" for name, size in sizes.items()), sizes
 
 
 def _bucket_cases(signature: Signature, buckets: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Sizes]]:
@@ -274,7 +361,7 @@ class _Drawer:
     def __init__(self, name: str, signature: Signature, example: Mapping[str, Array], seed: int) -> None:
         self.name = name
         self.signature = signature
-        self._flags = {part.flag: True for part in signature.optional}
+        self.flags = {part.flag: True for part in signature.optional}
         self._example = example
         self._seed = seed
         self.sizes = bound(signature, example)
@@ -294,7 +381,7 @@ class _Drawer:
         `end` sets inputs with a value range to that end of it, `flags` says what is there, `change` is
         the number of the way in which values are unlike the example's.
         """
-        there = self._flags | dict(flags or {})
+        there = self.flags | dict(flags or {})
         inputs = {
             spec.name: np.array(there[spec.name])
             if spec.name in there

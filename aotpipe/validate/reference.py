@@ -14,24 +14,28 @@ Three cases need a second opinion, which is eager under noise in the last places
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
 
 from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision
 from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Canonical, CanonicalEntry, Finding, Legal
+from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, Finding, Legal
 from aotpipe.model.torch_arrays import to_numpy
 from aotpipe.runtime.goldens import Golden, sequences
+from aotpipe.validate.coverage import measure
+from aotpipe.validate.coverage.search import Seen
 from aotpipe.validate.discontinuity import has_discontinuities
 from aotpipe.validate.eager.eager import Eager, EagerFailed
 from aotpipe.validate.informative import uninformative
-from aotpipe.validate.inputs import Call, Plan, Work, bound, plan, runs_unlike
+from aotpipe.validate.inputs import Call, Plan, Work, bound, plan, runs_unlike, special_calls
 from aotpipe.validate.parity import (
     MULTIPLE,
     NOISE_ULPS,
@@ -67,6 +71,7 @@ class Reference:
 
     goldens: tuple[Golden, ...]
     findings: tuple[Finding, ...] = ()
+    coverage: Coverage = UNKNOWN
 
 
 @dataclass(slots=True)
@@ -86,11 +91,21 @@ def reference(
     *,
     calls: Sequence[Call] | None = None,
     policy: Precision | None = None,
+    exported: Exported | None = None,
+    more: Sequence[Call] = (),
+    special: bool = False,
 ) -> Reference:
     """Run eager on every planned call; of each Dim with buckets at all of these sizes too.
 
-    `calls` are run in place of planned ones; the errors that `policy`, what the programs compute in fewer
-    bits, causes are allowed.
+    Args:
+        canonical: The model.
+        legal: Its programs.
+        buckets: Sizes that are tried too.
+        calls: They are run in place of planned ones.
+        policy: What the programs compute in fewer bits: the errors that it causes are allowed.
+        exported: The programs whose branches and loops further calls are looked for to reach; None for none.
+        more: The user's own calls.
+        special: Whether there are calls on NaN, infinities, denormals and the ends of integers.
 
     Raises:
         EagerFailed: The model raises even on its own example inputs.
@@ -98,22 +113,58 @@ def reference(
     """
     signatures = legal.signatures
     costs = {entry.name: work(entry) for entry in legal.entries}
-    examples: Mapping[str, Answer] = {}
+    examples = {} if calls is not None else {each.name: example_inputs(each) for each in canonical.entries}
+    seed = canonical.spec.seed
     if calls is not None:
         planned = Plan(calls=tuple(calls))
     else:
-        examples = {entry.name: example_inputs(entry) for entry in canonical.entries}
-        planned = plan(signatures, examples, seed=canonical.spec.seed, work=costs, buckets=buckets)
+        planned = plan(signatures, examples, seed=seed, work=costs, buckets=buckets)
+        extreme = _special_calls(signatures, examples, seed) if special else ()
+        planned = replace(planned, calls=(*planned.calls, *more, *extreme))
     notes = list(planned.notes)
     eager = Eager(canonical.entries, signatures, policy=policy)
     answers = _run(eager, planned.calls, notes)
-    answered = zip(planned.calls, answers, strict=True)
+    answered = list(zip(planned.calls, answers, strict=True))
     records = [_Record(call, answer) for call, answer in answered if answer is not None]
     if not records:
         raise EagerFailed(notes[0] if notes else "no call was planned")
     fixed = require_repeatable(eager, ((record.call, record.model) for record in records))
     if calls is None:
-        records += _telling(eager, signatures, examples, records, canonical.spec.seed, notes)
+        records += _telling(eager, signatures, examples, records, seed, notes)
+    covering = _Covering(eager, records)
+    covered = UNKNOWN
+    if exported is not None and calls is None:
+        runs = covering.taken(answered)
+
+        def products(call: Call) -> float:
+            sizes = bound(signatures[call.entry_point], call.inputs)
+            return 0.0 if sizes is None else costs[call.entry_point](sizes)
+
+        found = measure.search(exported, signatures, examples, runs, seed, covering.accept, products)
+        compared = [record.call for record in records]
+        covered = measure.coverage(found, compared, signatures, examples, seed)
+    _ask_again(canonical, legal, records, costs, policy, notes)
+    if policy is not None:
+        _widen_outputs(records, signatures)
+    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
+    findings = [Finding(severity="note", code="parity-inputs", message=note) for note in notes]
+    findings += fixed
+    findings += () if calls is not None else _uninformative_outputs(goldens)
+    findings += _overflows(records, policy) if policy is not None else ()
+    every = tuple(_with_refused(goldens, records, covering.refused))
+    return Reference(goldens=every, findings=tuple(findings), coverage=covered)
+
+
+def _ask_again(
+    canonical: Canonical,
+    legal: Legal,
+    records: Sequence[_Record],
+    costs: Mapping[str, Work],
+    policy: Precision | None,
+    notes: list[str],
+) -> None:
+    """Ask eager for the recorded calls in float64 and, where that may not tell, under noise."""
+    signatures = legal.signatures
     asked = _affordable(records, signatures, costs, limit=_WIDE_WORK)
     if len(asked) < len(records):
         notes.append(
@@ -126,16 +177,15 @@ def reference(
         doubtful = records
     elif any(is_few(answer) for record in asked for answer in (record.wide or {}).values()):
         doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
-    for seed in range(_NOISES if doubtful else 0):
-        _ask_noisy(Eager(canonical.entries, signatures, noise=seed + 1, policy=policy), doubtful)
-    if policy is not None:
-        _widen_outputs(records, signatures)
-    goldens = _goldens(records, signatures, canonical.spec.tolerance or MULTIPLE, notes, policy)
-    findings = [Finding(severity="note", code="parity-inputs", message=note) for note in notes]
-    findings += fixed
-    findings += () if calls is not None else _uninformative_outputs(goldens)
-    findings += _overflows(records, policy) if policy is not None else ()
-    return Reference(goldens=goldens, findings=tuple(findings))
+    for number in range(_NOISES if doubtful else 0):
+        _ask_noisy(Eager(canonical.entries, signatures, noise=number + 1, policy=policy), doubtful)
+
+
+def _special_calls(
+    signatures: Mapping[str, Signature], examples: Mapping[str, Answer], seed: int
+) -> Iterator[Call]:
+    for name, signature in signatures.items():
+        yield from special_calls(name, signature, examples[name], seed)
 
 
 def _telling(
@@ -165,6 +215,66 @@ def _telling(
         if kept:
             notes.append(f"{name}: no planned call says anything of an output, {kept} on other values do")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A call that eager raises on, for an assert of the model, and the record of the call before it."""
+
+    call: Call
+    after: _Record | None
+    said: str
+
+
+@dataclass(slots=True)
+class _Covering:
+    """Asks eager for runs that a search has found, and records its answers."""
+
+    eager: Eager
+    records: list[_Record]
+    refused: list[_Refused] = field(default_factory=list)
+
+    def taken(self, answered: Iterable[tuple[Call, Answer | None]]) -> Iterator[tuple[Call, ...]]:
+        """The planned runs, each up to the first call that eager raises on."""
+        for run in sequences(answered, lambda each: each[0].reset):
+            calls = tuple(call for call, _ in takewhile(lambda each: each[1] is not None, run))
+            if calls:
+                yield calls
+
+    def accept(self, seen: Seen) -> bool:
+        """Whether eager answers where the program does, and raises where an assert of it does not hold."""
+        notes: list[str] = []
+        answers = _run(self.eager, seen.run, notes)
+        found = [
+            _Record(call, answer)
+            for call, answer in zip(seen.run, answers, strict=True)
+            if answer is not None
+        ]
+        if len(found) != seen.answered or seen.refused == (len(found) == len(seen.run)):
+            return False
+        self.records += found
+        if seen.refused:
+            said = notes[0].partition("eager raises ")[2]
+            self.refused.append(_Refused(seen.run[seen.answered], found[-1] if found else None, said))
+        return True
+
+
+def _with_refused(
+    goldens: Sequence[Golden], records: Sequence[_Record], refused: Sequence[_Refused]
+) -> Iterator[Golden]:
+    """The goldens, each followed by the call after it that eager raises on."""
+    after: dict[int | None, list[_Refused]] = {}
+    for each in refused:
+        after.setdefault(None if each.after is None else id(each.after), []).append(each)
+    for record, golden in zip(records, goldens, strict=True):
+        yield golden
+        yield from map(_refusal, after.get(id(record), ()))
+    yield from map(_refusal, after.get(None, ()))
+
+
+def _refusal(refused: _Refused) -> Golden:
+    call = attributes(refused.call, "entry_point case reset inputs")
+    return Golden(**call, outputs={}, allowed={}, raises=refused.said or "an assert of the model")
 
 
 def _says_nothing(records: Sequence[_Record], signature: Signature) -> bool:

@@ -1,16 +1,24 @@
 """Whether eager gives the same answer to the same call, as a program does, which fixes numbers and times.
 
 `require_repeatable(eager, asked)` asks eager again, after every generator was seeded otherwise and with the
-clock moved on. An answer that differs is refused with the line that drew the number or read the clock.
+clock moved on, and again with other values of the environment variables that it reads. An answer that differs
+is refused with the line that drew the number, or read the clock or the variable; so is a file that each call
+reads.
 """
 
 from __future__ import annotations
 
+import builtins
+import datetime as dt
+import io
+import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -18,9 +26,11 @@ import torch
 
 from aotpipe.core.stages import Finding
 from aotpipe.errors import NotRepeatable
+from aotpipe.model import source_ranges
+from aotpipe.model.source_ranges import Place
 from aotpipe.validate.eager import side_effects
 from aotpipe.validate.eager.eager import Eager, EagerFailed
-from aotpipe.validate.eager.side_effects import Effect
+from aotpipe.validate.eager.side_effects import Effect, EffectKind
 from aotpipe.validate.inputs import Call
 
 Answer = Mapping[str, np.ndarray]
@@ -56,6 +66,14 @@ def require_repeatable(eager: Eager, asked: Iterable[tuple[Call, Answer]]) -> tu
             with _later(found.reached.values()):
                 again = _again(eager, call)
             _compare(call, answer, again, clocks)
+        variables = [effect for effect in effects if effect.kind == "environment"]
+        if variables:
+            with _elsewhere():
+                again = _again(eager, call)
+            # What raises with another value does not say that the answer depends on it.
+            _compare(call, answer, answer if again is None else again, variables)
+        if any(effect.kind == "file" for effect in effects):
+            _require_no_reads(eager, call)
         for effect in effects:
             if effect.kind in _FIXED:
                 findings.setdefault(effect.place.text, _fixed(effect))
@@ -70,6 +88,22 @@ def _again(eager: Eager, call: Call) -> Answer | None:
         return None
 
 
+def _require_no_reads(eager: Eager, call: Call) -> None:
+    """Refuse a model that reads a file in each call; one that does so once keeps what it read."""
+    if _again(eager, call) is None:
+        return
+    with _opened() as places, suppress(EagerFailed):
+        eager.infer(call.inputs, entry_point=call.entry_point)
+    if places:
+        place = places[0]
+        raise NotRepeatable(
+            f"{call.entry_point} reads a file in each call: `{place.expression}`; "
+            "a program would keep what is in it now",
+            hint="read it where the model is made, or pass what it holds as an input",
+            where=place.where,
+        )
+
+
 def _compare(call: Call, before: Answer, after: Answer | None, effects: Sequence[Effect]) -> None:
     if (
         after is not None
@@ -77,11 +111,10 @@ def _compare(call: Call, before: Answer, after: Answer | None, effects: Sequence
         and all(map(_is_same, before.values(), after.values()))
     ):
         return
-    causes = [effect for effect in effects if effect.kind in ("random", "clock")]
+    causes = [effect for effect in effects if effect.kind in _DOES]
     said = f"{call.entry_point} gives another answer to the same call"
     if causes:
-        does = "reads the clock" if causes[0].kind == "clock" else "draws a random number"
-        said += f": `{causes[0].place.expression or causes[0].name}` {does}"
+        said += f": `{causes[0].place.expression or causes[0].name}` {_DOES[causes[0].kind]}"
     raise NotRepeatable(
         f"{said}; a program would give the same one for ever",
         hint="pass what varies as an input",
@@ -100,6 +133,11 @@ def _is_same(before: np.ndarray, after: np.ndarray) -> bool:
     return bool(np.isclose(one, other, rtol=_RELATIVE, atol=_RELATIVE * scale, equal_nan=True).all())
 
 
+_DOES: Final[Mapping[EffectKind, str]] = {
+    "random": "draws a random number",
+    "clock": "reads the clock",
+    "environment": "reads the environment",
+}
 _FIXED: Final = ("environment", "file", "clock")
 
 
@@ -128,19 +166,52 @@ def _moved(clock: Callable[[], Any], later: float, thread: int) -> Callable[[], 
     return lambda: clock() + (later if threading.get_ident() == thread else 0)
 
 
+# Every part of a date and of a time of day differs.
+_LATER: Final = dt.timedelta(days=36_934, hours=5, minutes=17, seconds=31, microseconds=456_789)
+
+
+def _later_datetime(thread: int) -> type[dt.datetime]:
+    real = dt.datetime
+
+    class Later(real):  # type: ignore[valid-type, misc]  # a class of C cannot be given another method
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return real.now(tz) + (_LATER if threading.get_ident() == thread else dt.timedelta())
+
+        today = now
+
+        @classmethod
+        def utcnow(cls) -> dt.datetime:
+            return cls.now(dt.UTC).replace(tzinfo=None)
+
+    return Later
+
+
+def _later_date(thread: int) -> type[dt.date]:
+    real = dt.date
+
+    class Later(real):  # type: ignore[valid-type, misc]
+        @classmethod
+        def today(cls) -> dt.date:
+            return real.today() + (_LATER if threading.get_ident() == thread else dt.timedelta())
+
+    return Later
+
+
 @contextmanager
 def _later(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
     """Move the clock on, for those who call it by the module `time` or by a name of their own module."""
     mine = threading.get_ident()  # a compiler that another thread waits for has its time limit
-    moved: dict[int, Callable[[], Any]] = {}
+    moved: dict[int, Any] = {}
     for name in _CLOCKS:
         for clock, later in (
             (getattr(time, name), _LATER_S),
             (getattr(time, f"{name}_ns"), int(_LATER_S * 1e9)),
         ):
             moved[id(clock)] = _moved(clock, later, mine)
+    moved |= {id(dt.datetime): _later_datetime(mine), id(dt.date): _later_date(mine)}
     changed: list[tuple[Any, str, Any]] = []
-    for names in ({id(each): each for each in (vars(time), *modules)}).values():
+    for names in ({id(each): each for each in (vars(time), vars(dt), *modules)}).values():
         for name, value in list(names.items()):
             if id(value) in moved:
                 changed.append((names, name, value))
@@ -150,3 +221,64 @@ def _later(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
     finally:
         for names, name, value in changed:
             names[name] = value
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """Give other values of environment variables to the model's own code."""
+    kind, mine = type(os.environ), threading.get_ident()
+    real = kind.__getitem__
+
+    def other(self: Any, key: str) -> str:
+        if threading.get_ident() != mine or not _is_asked_by_model(sys._getframe(1)):  # noqa: SLF001
+            return real(self, key)
+        try:
+            return _other(real(self, key))
+        except KeyError:
+            return "1"
+
+    kind.__getitem__ = other  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        kind.__getitem__ = real  # type: ignore[method-assign]
+
+
+_FLAGS: Final = {"true": "false", "false": "true", "yes": "no", "no": "yes", "on": "off", "off": "on"}
+
+
+def _other(value: str) -> str:
+    """Another value of the same kind: a number, a flag or a word; a path stays."""
+    if value.lower() in _FLAGS:
+        return _FLAGS[value.lower()]
+    if value.lstrip("+-").isdecimal():
+        return str(int(value) + 1)
+    try:
+        return str(float(value) + 1)
+    except ValueError:
+        return value if os.sep in value else f"{value}_"
+
+
+def _is_asked_by_model(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename in side_effects.FROZEN:
+        frame = frame.f_back
+    return frame is not None and source_ranges.is_model(frame)
+
+
+@contextmanager
+def _opened() -> Iterator[list[Place]]:
+    """Note where the model's code opens files to read them."""
+    places: list[Place] = []
+    real, mine = builtins.open, threading.get_ident()
+
+    def opening(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        reads = not set(mode) & set("wax")
+        if reads and threading.get_ident() == mine and (frame := source_ranges.model_frame(sys._getframe(1))):  # noqa: SLF001
+            places.append(source_ranges.of_frame(frame))
+        return real(file, mode, *args, **kwargs)
+
+    builtins.open = io.open = opening
+    try:
+        yield places
+    finally:
+        builtins.open = io.open = real

@@ -47,29 +47,16 @@ class Edit:
         return text.replace(self.before, self.after)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One past fault, the edits that put it back, and the quick test that catches it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What makes the code wrong: an id, a sentence, and the edits that do it."""
 
-    area: str
     id: str
-    commit: str
     what: str
-    caught_by: str
     edits: tuple[Edit, ...]
 
-    @property
-    def test_file(self) -> str:
-        """The file of the test that catches it."""
-        return self.caught_by.partition("::")[0]
-
-    @property
-    def test_name(self) -> str:
-        """The name of the test function, without its parameters."""
-        return self.caught_by.partition("::")[2].partition("[")[0]
-
     def changed(self, root: Path) -> dict[Path, str]:
-        """The files below `root` that the fault changes, with their text when it is back.
+        """The files below `root` that the fault changes, with their text when it is there.
 
         Raises:
             ValueError: A text to change does not occur exactly once, or the two texts of an edit are equal.
@@ -83,6 +70,25 @@ class Fault:
                 raise ValueError(f"{self.id} changes nothing in {edit.file}")
             texts[path] = edit.applied(texts.get(path, now))
         return texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(Change):
+    """One past fault, the edits that put it back, and the quick test that catches it."""
+
+    area: str
+    commit: str
+    caught_by: str
+
+    @property
+    def test_file(self) -> str:
+        """The file of the test that catches it."""
+        return self.caught_by.partition("::")[0]
+
+    @property
+    def test_name(self) -> str:
+        """The name of the test function, without its parameters."""
+        return self.caught_by.partition("::")[2].partition("[")[0]
 
 
 def load() -> tuple[Fault, ...]:

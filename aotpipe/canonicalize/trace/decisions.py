@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, Final, Literal
+
+from torch.fx import traceback
 
 from aotpipe.canonicalize.values import trace
 from aotpipe.model import object_graph, source
 
 Kind = Literal["branch", "loop", "raises", "choice", "logic", "call", "index", "item", "answer", "assert"]
 Span = tuple[int, int, int, int]
+STATEMENT: Final = "aotpipe.statement"
+"""Among the `custom` annotations of a control-flow op, the path and the line of the statement that it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,6 +70,22 @@ def statement(kind: Kind, bodies: Sequence[Callable[..., Any]], **details: Any) 
     taken = {name: value for _, cells in codes for name, value in cells.items()}
     code = codes[0][0]
     noted.append(Decision(kind=kind, path=code.co_filename, line=code.co_firstlineno, taken=taken, **details))
+
+
+@contextmanager
+def annotated(bodies: Sequence[Callable[..., Any]]) -> Iterator[None]:
+    """Give the nodes that the body makes the first line of a statement, as `passes.source_lines` reads it.
+
+    The stack that torch records knows the user's `forward` only, and there the end of the whole statement.
+    """
+    codes = [found[0] for body in bodies if (found := _code(body)) is not None]
+    if not codes:
+        yield
+        return
+    first = min(codes, key=lambda code: code.co_firstlineno)
+    place = {STATEMENT: [first.co_filename, first.co_firstlineno]}
+    with traceback.preserve_node_meta(), traceback.annotate(place):
+        yield
 
 
 def expression(kind: Kind) -> None:

@@ -136,7 +136,7 @@ def _branch(
     else:
         operands = (*outer, *dry_run.sizes_of(summaries, outer))
         # torch runs the paths, and then the graphs of them.
-        with sizes_collected():
+        with sizes_collected(), decisions.annotated((then, other)):
             results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
     split = len(results) - len(claimed)
     for truth, said in zip(results[split:], claimed, strict=True):
@@ -387,7 +387,7 @@ def _loop(
         results = fixpoint.stand_ins(abstracts, names, written)
     else:
         beside = (*outer, *dry_run.sizes_of([summary], [*state, *outer]))
-        with sizes_collected():
+        with sizes_collected(), decisions.annotated((test, body)):
             results = list(_while_loop(going, iteration, dry_run.unaliased(state), beside))
     _leave(border, abstracts, names, written, results, variables, [start, summary.after])
 

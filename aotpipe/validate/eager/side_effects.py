@@ -36,7 +36,7 @@ _BUILTIN_NAMES: Final[Mapping[EffectKind, str]] = {
     "output": "builtins.print _warnings.warn",
     "file": "builtins.input io.open _io.open posix.open posix.remove posix.mkdir socket.connect",
     "random": "Random.random Random.getrandbits RandomState. Generator. posix.urandom",
-    "clock": "time. datetime.now datetime.utcnow date.today",
+    "clock": "time. datetime.now datetime.utcnow datetime.today date.today",
     "environment": "posix.getenv",
 }
 _BUILTINS: Final[Mapping[tuple[str, str], EffectKind]] = {
@@ -167,7 +167,7 @@ def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) ->
         path = frame.f_code.co_filename
         # What torch, an import and this recording do for themselves is their own affair.
         is_standard = path.startswith(_STANDARD) and not ("site-packages" in path or "dist-packages" in path)
-        is_standard = is_standard or path == _FROZEN_MAPPING
+        is_standard = is_standard or path in FROZEN
         if not (is_standard or (kind == "file" and _is_reader(path))):
             return
         frame = frame.f_back
@@ -180,8 +180,8 @@ def _is_reader(path: str) -> bool:
     return "/numpy/" in path or "/scipy/" in path or path.endswith("/torch/serialization.py")
 
 
-# Of `os.environ.get`.
-_FROZEN_MAPPING: Final = Mapping.get.__code__.co_filename
+FROZEN: Final = frozenset({Mapping.get.__code__.co_filename, os.getenv.__code__.co_filename})
+"""The files of `os.environ.get` and `os.getenv`, which are in the interpreter."""
 _STANDARD: Final = tuple(
     {str(Path(module.__file__).parent) for module in (os, random, logging, warnings) if module.__file__}
 )

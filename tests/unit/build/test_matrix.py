@@ -16,10 +16,11 @@ from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder
 from aotpipe.build.prepared import Ready
+from aotpipe.core.coverage import UNKNOWN, Coverage, Goal
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Status, Validated
+from aotpipe.core.stages import Compiled, Parity, ParityCase, Status, Validated
 from aotpipe.core.targets import Target, expand
-from aotpipe.errors import CompileFailed, ParityError
+from aotpipe.errors import CompileFailed, NotCovered, ParityError, SourceLine
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.store import digest
 from aotpipe.runtime.worker import Worker
@@ -213,3 +214,40 @@ def test_an_error_of_the_target_itself_stays(monkeypatch: pytest.MonkeyPatch) ->
     on(monkeypatch, V4)
     error = ParityError("differs")
     assert matrix.joined([V3], {V3: error, V4: result(V4)}) == {V3: error}
+
+
+def _validated(target: Target, *, passed: bool = True) -> matrix.Result:
+    case = ParityCase(
+        entry_point="forward", case="seed 0", output="y", ratio=0.1 if passed else 9.0, got=3.0, want=1.0
+    )
+    parity = Parity(cases=(case,), calls=1, rule="")
+    if not passed:
+        return ParityError("differs", reason="1 of 1 outputs of 1 calls differ", parity=parity)
+    return Validated(compiled=samples.compiled(str(target)), status="executed", parity=parity)
+
+
+def test_a_program_is_not_covered_where_less_was_reached_or_nothing_is_known() -> None:
+    line = SourceLine("m.py", 3)
+    reached = Goal(entry_point="forward", kind="branch", what="is true", where=line, case="example")
+    missed = Goal(entry_point="forward", kind="branch", what="is false", where=line, reason="none was found")
+    result = _validated(HOST)
+    assert matrix.covered(result, Coverage(goals=(reached, missed)), None) is result
+    assert matrix.covered(result, Coverage(goals=(reached, missed)), 50.0) is result
+    assert matrix.covered(result, Coverage(), 100.0) is result
+    error = matrix.covered(result, Coverage(goals=(reached, missed)), 100.0)
+    assert isinstance(error, NotCovered)
+    assert (error.where, error.reason) == (line, "m.py:3: branch is false: none was found")
+    assert isinstance(matrix.covered(result, UNKNOWN, 1.0), NotCovered)
+    failed = _validated(HOST, passed=False)
+    assert matrix.covered(failed, UNKNOWN, 100.0) is failed
+
+
+def test_where_several_backends_ran_the_error_names_the_outlier(tmp_path: Path) -> None:
+    lowered = dict(samples.prepared(tmp_path).lowered)
+    lowered["xla"] = replace(lowered["iree"], dialect="stablehlo")
+    [xla] = expand(["xla-cpu-host"])
+    results = matrix.triangulated({HOST: _validated(HOST, passed=False), xla: _validated(xla)}, lowered)
+    error = results[HOST]
+    assert isinstance(error, ParityError)
+    assert "the outlier is iree-cpu-host" in error.reason
+    assert error.reason.endswith("float64, eager and xla-cpu-host agree")

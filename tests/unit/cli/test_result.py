@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from aotpipe.cli import result
 from aotpipe.cli.result import estimates_table, failures, largest, paths, profile_table, targets_table
+from aotpipe.core.coverage import Coverage, Goal
+from aotpipe.errors import SourceLine
 from tests.unit.build.reports import REPORT
 from tests.unit.core.test_estimate import SAMPLE
 
@@ -65,3 +68,17 @@ def test_of_several_devices_each_one_is_meant() -> None:
     assert "xla-tpu-v5e, each of 4  forward" in estimates_table(
         [("xla-tpu-v5e", (replace(SAMPLE, devices=4),))]
     )
+
+
+def test_what_was_not_reached_is_named_with_its_line() -> None:
+    line = SourceLine("m.py", 3)
+    reached = Goal(entry_point="forward", kind="branch", what="is true", where=line, case="example")
+    missed = Goal(entry_point="forward", kind="branch", what="is false", where=line, reason="none was found")
+    said = result.coverage(replace(REPORT, coverage=Coverage(goals=(reached, missed))))
+    assert said.splitlines() == [
+        "coverage: 1 of 2 branches, trips and sizes reached",
+        "  not reached: m.py:3: branch is false (none was found)",
+    ]
+    assert "and 8 more" in result.coverage(replace(REPORT, coverage=Coverage(goals=(missed,) * 20)))
+    assert "no branches" in result.coverage(replace(REPORT, coverage=Coverage()))
+    assert "was not looked at" in result.coverage(REPORT)

@@ -45,7 +45,8 @@ def test_both_ends_and_the_inside_of_every_range_are_called() -> None:
     assert sizes["seq=9"] == (2, 9)
     assert sizes["all smallest"] == (0, 1)
     assert sizes["all largest"] == (7, 9)
-    assert sum(case.startswith("inside") for case in sizes) == 1
+    assert sizes["batch=6"] == (6, 3)
+    assert {sizes["corner batch=0 seq=9"], sizes["corner batch=7 seq=1"]} == {(0, 9), (7, 1)}
     for call in planned.calls:
         assert call.inputs["x"].shape == (call.inputs["m"].shape[0], 2 * call.inputs["m"].shape[1])
         assert call.reset

@@ -51,6 +51,9 @@ VARYING = {
     "time.time": lambda x: x + time.time(),
     "a clock by its own name": lambda x: x + perf_counter_ns(),
     "datetime": lambda x: x + dt.datetime.now(dt.UTC).microsecond,
+    "the year": lambda x: x + dt.datetime.utcnow().year // 20,  # noqa: DTZ003
+    "the hour": lambda x: x + dt.datetime.today().hour,  # noqa: DTZ002
+    "the date": lambda x: x + dt.date.today().year,  # noqa: DTZ011
 }
 OF_TORCH = ("torch.rand", "torch.randperm")
 
@@ -81,9 +84,60 @@ def test_the_same_answer_is_no_matter(function) -> None:
 
 
 def test_what_another_process_may_read_otherwise_is_said() -> None:
-    codes = [each.code for each in asked(lambda x: x * len(os.environ.get("AOTPIPE_NONE", "ab")))]
+    codes = [each.code for each in asked(lambda x: x * (len(os.environ.get("AOTPIPE_NONE", "a")) > 0))]
     assert codes == ["baked-environment"]
     assert [each.code for each in asked(timed)] == ["baked-time", "baked-time"]
+
+
+@pytest.mark.parametrize("value", [None, "3", "1.5", "on", "word"])
+def test_an_answer_that_depends_on_the_environment_is_refused(monkeypatch, value) -> None:
+    if value is not None:
+        monkeypatch.setenv("AOTPIPE_ASKED", value)
+    function = lambda x: x * sum(map(ord, os.getenv("AOTPIPE_ASKED", "none")))  # noqa: E731
+    with pytest.raises(NotRepeatable, match="reads the environment") as raised:
+        asked(function)
+    assert raised.value.where is not None
+    assert raised.value.where.line == function.__code__.co_firstlineno
+    assert os.getenv("AOTPIPE_ASKED") == value
+
+
+def test_what_raises_with_another_value_is_said_only(monkeypatch) -> None:
+    monkeypatch.setenv("AOTPIPE_ASKED", "word")
+    found = asked(lambda x: x * {"word": 2}[os.environ["AOTPIPE_ASKED"]])
+    assert [each.code for each in found] == ["baked-environment"]
+
+
+def test_a_file_that_each_call_reads_is_refused_with_its_line(tmp_path) -> None:
+    path = tmp_path / "scale.txt"
+    path.write_text("3")
+    function = lambda x: x * float(path.read_text())  # noqa: E731
+    with pytest.raises(NotRepeatable, match="reads a file in each call") as raised:
+        asked(function)
+    assert raised.value.where is not None
+    assert raised.value.where.line == function.__code__.co_firstlineno
+
+
+def test_a_file_that_the_first_call_reads_is_said_only(tmp_path) -> None:
+    path = tmp_path / "scale.txt"
+    path.write_text("3")
+    kept = []
+
+    def lazily(x):
+        if not kept:
+            kept.append(float(path.read_text()))
+        return x * kept[0]
+
+    kept.clear()
+    assert asked(lazily) == ()
+
+
+def test_a_file_that_is_written_is_no_matter(tmp_path) -> None:
+    def logging(x):
+        with open(tmp_path / "log.txt", "a") as file:  # noqa: PTH123
+            file.write("called")
+        return x * 2
+
+    assert [each.code for each in asked(logging)] == ["file-at-build"]
 
 
 def test_generators_and_clocks_are_as_before() -> None:

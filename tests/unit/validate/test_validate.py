@@ -17,15 +17,18 @@ from aotpipe.backends import legalization
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.lower.importer import lower
 from aotpipe.canonicalize import canonicalize
+from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, Compiled, Legal
 from aotpipe.core.targets import Target
-from aotpipe.errors import ParityError, ProgramCrashed
+from aotpipe.errors import AssertionViolated, ParityError, ProgramCrashed
 from aotpipe.export import export
 from aotpipe.model.spec import Dim, Spec, as_spec
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import legalize
 from aotpipe.runtime import tensor_file
-from aotpipe.validate import Loadable, validate
+from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.input_checks import Packer
+from aotpipe.validate import Loadable, _judge_call, validate
 from aotpipe.validate.eager.eager import Eager
 from aotpipe.validate.reference import Reference, reference
 
@@ -240,6 +243,36 @@ def test_a_call_that_the_model_refuses_is_left_out_with_a_note(tmp_path: Path) -
     (finding,) = [f for f in built.reference.findings if "highest values" in f.message]
     assert "ValueError: too large" in finding.message
     assert all(golden.inputs["x"][0, 0] <= 0.5 for golden in built.reference.goldens)
+
+
+class _Stub:
+    """A program that refuses every call, or answers it."""
+
+    def __init__(self, error: AssertionViolated | None) -> None:
+        self.error = error
+
+    def infer(self, inputs: object, *, entry_point: str) -> dict[str, np.ndarray]:
+        if self.error is not None:
+            raise self.error
+        return {}
+
+
+def test_what_eager_refuses_the_program_must_refuse() -> None:
+    golden = Golden(
+        entry_point="forward",
+        case="found 1",
+        reset=True,
+        inputs={},
+        outputs={},
+        allowed={},
+        raises="ValueError: x",
+    )
+    packer = Packer(Signature(inputs=(), outputs=()))
+    [case] = _judge_call(_Stub(AssertionViolated("no")), golden, packer)  # type: ignore[arg-type]
+    assert case.passed
+    assert case.uninformative
+    [case] = _judge_call(_Stub(None), golden, packer)  # type: ignore[arg-type]
+    assert case.message == "the program answers, where eager raises ValueError: x"
 
 
 def test_importing_validate_imports_no_torch() -> None:
