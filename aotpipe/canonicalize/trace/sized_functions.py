@@ -25,6 +25,7 @@ _EXACT: Final = "donot_use_mm_for_euclid_dist"
 
 def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
     """What computes a call, if its function takes no size that varies and is given one."""
+    kwargs = {_OWN_NAMES.get(name, name): value for name, value in kwargs.items()}
     if func in _PIECES:
         return _pieces(func, *args, **kwargs)
     if func in _POOLS:
@@ -124,20 +125,20 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     return torch.full((), data, dtype=kind, device=device)
 
 
-def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    dims = max(left.dim(), right.dim())
-    left, right = (each[(None,) * (dims - each.dim())] for each in (left, right))
+def _kron(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    dims = max(tensor.dim(), other.dim())
+    left, right = (each[(None,) * (dims - each.dim())] for each in (tensor, other))
     sizes = [one * other for one, other in zip(left.shape, right.shape, strict=True)]
     for dim in range(dims):
         left, right = left.unsqueeze(2 * dim + 1), right.unsqueeze(2 * dim)
     return (left * right).reshape(sizes)
 
 
-def _combinations(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+def _combinations(tensor: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
     if r != 2:
-        return torch.combinations(x, r, with_replacement)
-    size = x.shape[0]
-    return x[_triangle(operator.ge, size, size, 0 if with_replacement else 1)].t()
+        return torch.combinations(tensor, r, with_replacement)
+    size = tensor.shape[0]
+    return tensor[_triangle(operator.ge, size, size, 0 if with_replacement else 1)].t()
 
 
 def _pooled(
@@ -163,11 +164,15 @@ def _frequencies(size: Any, d: float = 1.0, *, real: bool, **options: Any) -> to
     return signed.to(torch.get_default_dtype()).mul(1.0 / (length * d))
 
 
-def _one_hot(classes: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
+def _one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     size = _size(num_classes)
-    inside = (classes >= 0).logical_and(classes < size).all()
+    inside = (tensor >= 0).logical_and(tensor < size).all()
     trace.operators().require(inside, RuntimeError("Class values must be smaller than num_classes."))
-    return (classes[..., None] == torch.arange(size, device=classes.device)).to(torch.int64)
+    return (tensor[..., None] == torch.arange(size, device=tensor.device)).to(torch.int64)
+
+
+def _istft(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch._refs.istft(tensor, *args, **kwargs)  # noqa: SLF001  # by ops
 
 
 def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[[], Any] | None:
@@ -185,6 +190,12 @@ def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[
 
 
 _PIECES: Final = (torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
+_OWN_NAMES: Final = {
+    "input": "tensor",
+    **dict.fromkeys(("chunks", "split_size", "split_size_or_sections"), "by"),
+    **dict.fromkeys(("n", "window_length"), "size"),
+}
+"""Arguments of torch that functions give by name -> what they are called here."""
 _OF_NUMBERS: Final = (torch.tensor, torch.as_tensor)
 _BY_SHAPE: Final = (torch.cdist, torch.vander, torch.kron, torch.combinations)
 """Functions that ask for the sizes of their tensors."""
@@ -203,7 +214,7 @@ _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.bartlett_window: _window(lambda passed: 1 - (2 * passed - 1).abs()),
     torch.kaiser_window: _window(_kaiser),
     **dict.fromkeys(_OF_NUMBERS, _tensor),
-    **dict.fromkeys((torch.istft, torch.Tensor.istft), torch._refs.istft),  # noqa: SLF001  # by ops
+    **dict.fromkeys((torch.istft, torch.Tensor.istft), _istft),
     torch.vander: _vander,
     torch.kron: _kron,
     torch.combinations: _combinations,

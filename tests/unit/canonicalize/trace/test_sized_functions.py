@@ -111,6 +111,13 @@ def test_classes_out_of_range_raise():
         lambda x: F.max_pool2d(x[None], x.shape) + F.avg_pool2d(x[None], kernel_size=(x.shape[0], 2)),
         lambda x: x / x.shape.numel() + (x.shape[0] - x) + (x.shape[0] / 2 - x),
         lambda x: x[list(range(x.shape[0]))],
+        lambda x: torch.stack((*x.chunk(chunks=2, dim=-1), *torch.chunk(chunks=2, input=x, dim=1))),
+        lambda x: torch.stack(torch.split(tensor=x.repeat(2, 1), split_size_or_sections=x.shape[0])),
+        lambda x: torch.stack(x.repeat(2, 1).split(split_size=x.shape[0])),
+        lambda x: F.avg_pool1d(input=x.t()[None], kernel_size=x.shape[0]),
+        lambda x: torch.kron(input=x, other=x[:1]) * torch.combinations(input=x[:, 0]).sum(),
+        lambda x: torch.hann_window(window_length=len(x)) + torch.fft.fftfreq(n=len(x)),
+        lambda x: F.one_hot(input=torch.arange(2), num_classes=len(x)),
     ],
 )
 def test_functions_of_tensors_follow_their_sizes(model):
