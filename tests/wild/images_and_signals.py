@@ -594,7 +594,15 @@ def quantile_forecast() -> Made:
     from transformers import T5Config
 
     config = T5Config(
-        d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, feed_forward_proj="gated-gelu", vocab_size=2, decoder_start_token_id=0, pad_token_id=0
+        d_model=16,
+        d_kv=8,
+        d_ff=16,
+        num_layers=1,
+        num_heads=2,
+        feed_forward_proj="gated-gelu",
+        vocab_size=2,
+        decoder_start_token_id=0,
+        pad_token_id=0,
     )
     config.chronos_config = {
         "context_length": 64,
