@@ -753,7 +753,7 @@ def channel_shuffle_backbone() -> Made:
 def pyramid_segmentation() -> Made:
     from pytorchcv.models.lednet import LEDNet
 
-    model = LEDNet(channels=[32, 64, 128], dilations=[[0, 1, 1], [0, 1], [0, 1]], dropout_rates=[0.0, 0.0, 0.0],
+    model = LEDNet(channels=[32, 64, 128], dilations=[[0, 1, 1], [0, 1], [0, 1]], dropout_rates=[0.0] * 3,
                    fixed_size=False, in_size=(64, 128), num_classes=3)  # fmt: skip
     return model, (torch.rand(1, 3, 64, 128),)
 
@@ -763,8 +763,8 @@ def volume_unet() -> Made:
     from unet import UNet3D
 
     model = UNet3D(
-        in_channels=1, out_classes=2, num_encoding_blocks=2, out_channels_first_layer=4, normalization="batch",
-        padding=True, upsampling_type="linear", residual=True,
+        in_channels=1, out_classes=2, num_encoding_blocks=2, out_channels_first_layer=4,
+        normalization="batch", padding=True, upsampling_type="linear", residual=True,
     )  # fmt: skip
     return model, (torch.randn(1, 1, 8, 8, 12),)
 
