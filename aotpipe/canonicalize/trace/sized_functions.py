@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 import torch._refs
 import torch.nn.functional as F
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import host_scalars, trace
@@ -28,6 +28,8 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
     kwargs = {_OWN_NAMES.get(name, name): value for name, value in kwargs.items()}
     if func in _PIECES:
         return _pieces(func, *args, **kwargs)
+    if func in _LOG_SUMS:
+        return _log_sum(*args, **kwargs)
     if func in _POOLS:
         return _pooled(_POOLS[func], *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs)) if func in _FUNCTIONS else []
@@ -157,6 +159,24 @@ def _pooled(
     return lambda: reduced(tensor, tuple(dims), keepdim=True)
 
 
+def _log_sum(tensor: torch.Tensor, dim: Any, keepdim: bool = False) -> Callable[[], Any] | None:
+    """`logsumexp` of a tensor of which only a run knows whether it is empty; torch would ask."""
+    if not tensor.is_floating_point() or not free_unbacked_symbols(tensor):
+        return None
+    dims = tuple(dim) if isinstance(dim, list | tuple) else (dim,)
+
+    def computed() -> torch.Tensor:
+        found = tensor
+        for each in dims:
+            row = [1 if at == each % found.dim() else size for at, size in enumerate(found.shape)]
+            most = torch.cat((found, found.new_full(row, -math.inf)), each).amax(each, keepdim=True)
+            most = torch.where(most.isinf(), 0.0, most)
+            found = (found - most).exp().sum(each, keepdim=True).log() + most
+        return found if keepdim else found.squeeze(dims)
+
+    return computed
+
+
 def _frequencies(size: Any, d: float = 1.0, *, real: bool, **options: Any) -> torch.Tensor:
     length = _size(size)
     at = torch.arange(length // 2 + 1 if real else length, **options)
@@ -190,6 +210,7 @@ def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[
 
 
 _PIECES: Final = (torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
+_LOG_SUMS: Final = (torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp)
 _OWN_NAMES: Final = {
     "input": "tensor",
     **dict.fromkeys(("chunks", "split_size", "split_size_or_sections"), "by"),

@@ -124,6 +124,19 @@ def test_functions_of_tensors_follow_their_sizes(model):
     check(model)
 
 
+def test_log_sums_of_as_many_rows_as_a_run_finds():
+    def model(x):
+        rows = x[x[:, 0] > 0]
+        both = torch.cat((rows, rows / 0), 1)
+        chosen = rows.logsumexp(dim=-1) if len(rows) > 1 else x[:, 1]
+        return torch.logsumexp(rows, 0), rows.logsumexp((0, 1), True), both.logsumexp(0), chosen
+
+    x = torch.arange(12.0).sin().reshape(6, 2)
+    program = export(canonicalize(as_spec(model, args=(x,)))).entries[0].program.module()
+    for call in (x, -x.abs(), x.abs(), x * torch.tensor([[1.0]] + [[-1.0]] * 5), x * math.inf):
+        torch.testing.assert_close(program(call), model(call), equal_nan=True)
+
+
 def test_items_are_read_and_written_at_a_list_of_indices():
     def model(x):
         kept, out = [i for i in range(x.shape[0]) if x[i, 0] > 0], x.clone()
