@@ -37,7 +37,7 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
         leaves = [size for leaf in leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape]
     # A tensor may be a size, too; the first argument may be the tensor that a function is about.
     varies = [
-        isinstance(leaf, torch.SymInt)
+        isinstance(leaf, torch.SymInt | torch.SymFloat)
         or host_scalars.is_host_scalar(leaf)
         or (place and isinstance(leaf, torch.Tensor) and not leaf.dim() and not leaf.is_floating_point())
         for place, leaf in enumerate(leaves)

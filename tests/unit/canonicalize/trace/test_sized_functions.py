@@ -84,6 +84,26 @@ def test_arrays_of_numpy_that_are_made_of_a_size_follow_it(made):
     check(lambda x: made(x.shape[0]))
 
 
+def reflected(places: Any, least: float, most: float) -> Any:
+    """Places outside of a range reflected into it, as libraries of wavelets pad."""
+    places = np.asanyarray(places)
+    turn = 2 * (most - least)
+    passed = np.fmod(places - least, turn)
+    passed = np.where(passed < 0, passed + turn, passed)
+    return np.array(np.where(passed >= turn / 2, turn - passed, passed) + least, dtype=places.dtype)
+
+
+def test_tensors_are_indexed_by_arrays_that_are_made_of_a_size():
+    def model(x):
+        n = x.shape[0]
+        places = reflected(np.arange(-3, n + 2, dtype="int32"), -0.5, n - 0.5)
+        written = x.clone()
+        written[np.arange(n)[1:], 0] = 7.0
+        return x[places] + x[:, :1][places, :], written
+
+    check(model)
+
+
 def test_classes_out_of_range_raise():
     def model(x):
         return torch.nn.functional.one_hot((x[:, 0] * 10).long().abs(), x.shape[0])
