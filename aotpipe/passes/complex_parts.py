@@ -108,7 +108,7 @@ def _chosen(split_: _Split, node: Node) -> Parts:
 
 
 def _combined(split_: _Split, node: Node) -> Parts | None:
-    if node.kwargs:
+    if node.kwargs or len(node.args) > 2:
         return None
     (one, one_i), (two, two_i) = map(split_.of, node.args)
     real = split_.emit(node.target, one, two)

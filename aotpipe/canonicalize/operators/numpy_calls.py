@@ -65,7 +65,7 @@ def _argument(value: Any) -> Any:
 
 
 def of_no_length() -> AbstractContextManager[None]:
-    """Let arrays of sizes that vary index tensors: torch asks for a length, which it takes as an int alone."""
+    """Let arrays of sizes that vary index tensors: torch asks for a length, and takes an int alone."""
     return trace.assigned(torch_numpy.ndarray, __len__=_known_length)
 
 

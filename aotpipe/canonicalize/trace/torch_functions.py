@@ -248,11 +248,14 @@ class Traced(TorchFunctionMode):
         return result
 
 
+_NUMPY: Final[Any] = torch._numpy  # noqa: SLF001  # it has no types, and no other name
+
+
 def _tensors(index: Any) -> Any:
     """An index with tensors for the arrays that numpy made of sizes."""
     if isinstance(index, tuple):
         return tuple(map(_tensors, index))
-    return index.tensor if isinstance(index, torch._numpy.ndarray) else index  # noqa: SLF001  # it has no types
+    return index.tensor if isinstance(index, _NUMPY.ndarray) else index
 
 
 _INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)

@@ -66,7 +66,7 @@ def _takes(sizes: Sequence[int]) -> bool:
 
 def _largest(size: int | torch.SymInt) -> float:
     """The largest matrix that a size needs."""
-    if not static(size):
+    if isinstance(size, torch.SymInt):
         return float(size.node.shape_env.bound_sympy(size.node.expr).upper)
     if size <= _WHOLE:
         return size
