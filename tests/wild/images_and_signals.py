@@ -106,7 +106,7 @@ def feature_similarities() -> Made:
     return Scores(), (x, (x + 0.1 * torch.rand_like(x)).clamp(0, 1))
 
 
-@wild("a-unet", dims={"x": {0: ("batch", 1, 4), 2: ("length", 16, 64)}})
+@wild("a-unet", dims={"x": {0: ("batch", 1, 4)}, "features": {0: ("batch", 1, 4)}})
 def diffusion_unet() -> Made:
     from a_unet.apex import AttentionItem, ModulationItem, ResnetItem, SkipAdd, XBlock, XUNet
 
