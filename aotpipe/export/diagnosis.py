@@ -18,6 +18,7 @@ from traceback import walk_stack, walk_tb
 from types import CodeType
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.export import ExportedProgram
@@ -173,6 +174,10 @@ def may_rewriting_help(error: BaseException) -> bool:
     """
     said = (*_COMPILED, *_SAID_OF_SIZES, "expected predicate to be bool", "Couldn't swap")
     in_numpy = any("/numpy/" in frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
+    # Of an array of objects, numpy's functions ask each for a method of their name.
+    in_numpy |= isinstance(error, AttributeError) and isinstance(
+        getattr(np, error.name or "", None), np.ufunc
+    )
     return is_about_sizes(error) or in_numpy or any(each in str(error) for each in said)
 
 

@@ -395,7 +395,8 @@ def _deciding(
     to_blame = [
         function for each in (error, *diagnosis.handled(error)) for function in staging.deciding(each)
     ]
-    if diagnosis.is_about_sizes(error):
+    # An array of numpy's of a fixed size may fail in a later function, beside a size that still varies.
+    if diagnosis.is_about_sizes(error) or all(function in known for function in to_blame):
         to_blame += [function for codes in log.fixing for function in staging.running(codes)]
     return staging.rewritten_codes(function for function in to_blame if function not in known)
 

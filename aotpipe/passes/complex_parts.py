@@ -108,7 +108,7 @@ def _chosen(split_: _Split, node: Node) -> Parts:
 
 
 def _combined(split_: _Split, node: Node) -> Parts | None:
-    if node.kwargs:
+    if node.kwargs or len(node.args) > 2:
         return None
     (one, one_i), (two, two_i) = map(split_.of, node.args)
     real = split_.emit(node.target, one, two)
@@ -147,9 +147,13 @@ def _quotient(split_: _Split, node: Node) -> Parts | None:
     emit = split_.emit
     if two is None:
         return Parts(emit(node.target, real, one), emit(node.target, imag, one))
-    if imag is None or not isinstance(one, Node):
-        return None
+    if imag is None:
+        if not isinstance(real, Node):
+            return None
+        imag = emit(_ATEN.full_like.default, real, 0.0)
     multiply, add, subtract = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
+    if not isinstance(one, Node):
+        one, two = (emit(_ATEN.full_like.default, real, part) for part in (one, two))
     size = emit(add, emit(multiply, one, one), emit(multiply, two, two))
     over = (
         emit(add, emit(multiply, real, one), emit(multiply, imag, two)),
@@ -200,10 +204,10 @@ _RULES: Final[Mapping[Any, Rule]] = {
     _ATEN.full.default: _filled,
     _ATEN.cat.default: _joined,
     _ATEN.where.self: _chosen,
-    _ATEN.add.Tensor: _combined,
-    _ATEN.sub.Tensor: _combined,
-    _ATEN.mul.Tensor: _product,
+    # torch's own forms of complex convolutions multiply by the number 1j.
+    **dict.fromkeys((_ATEN.add.Tensor, _ATEN.add.Scalar, _ATEN.sub.Tensor, _ATEN.sub.Scalar), _combined),
+    **dict.fromkeys((_ATEN.mul.Tensor, _ATEN.mul.Scalar), _product),
     _ATEN.mm.default: _product,
     _ATEN.bmm.default: _product,
-    _ATEN.div.Tensor: _quotient,
+    **dict.fromkeys((_ATEN.div.Tensor, _ATEN.div.Scalar), _quotient),
 }

@@ -83,7 +83,7 @@ _STRIDED: Final = (
     "reads by strides what its operand does not hold, an input that is not contiguous in the example, or by "
     "sizes or strides that are not known"
 )
-_TRANSFORM: Final = "has no lowering for a dynamic size, a prime one beyond 4096, or float64"
+_TRANSFORM: Final = "has no lowering for a dynamic or prime size beyond 4096, or in float64"
 
 REASONS: Final[Mapping[ops.OpOverload, str]] = {
     **dict.fromkeys(

@@ -229,7 +229,7 @@ def _len(value: Any) -> Any:
         return dynamic_list_methods.length(value)
     if isinstance(value, UnbackedItems):
         return value.count
-    if isinstance(value, torch.Tensor) and value.dim():
+    if isinstance(value, torch.Tensor | numpy_calls.torch_numpy.ndarray) and value.shape:
         return value.shape[0]
     own = getattr(type(value), "__len__", None)  # Python's `len` takes no traced number from it
     return own(value) if isinstance(own, FunctionType) else len(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch._numpy
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.operators.unbacked_items import is_varying
-from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values import host_scalars, trace
 
 torch_numpy: Final[Any] = torch._numpy  # noqa: SLF001  # it has no types, and no other name
 
@@ -39,7 +40,7 @@ def method(function: Any) -> Callable[..., Any] | None:
     if (getattr(function, "__module__", None) or "").split(".")[0] != "numpy":
         return None
     name = getattr(function, "__name__", "")
-    own = _linspace if function is np.linspace else getattr(torch_numpy, name, None)
+    own = _OWN.get(name) or getattr(torch_numpy, name, None)
 
     def either(*args: Any, **kwargs: Any) -> Any:
         leaves = pytree.tree_leaves((args, kwargs))
@@ -63,11 +64,25 @@ def _argument(value: Any) -> Any:
     return value
 
 
+def of_no_length() -> AbstractContextManager[None]:
+    """Let arrays of sizes that vary index tensors: torch asks for a length, and takes an int alone."""
+    return trace.assigned(torch_numpy.ndarray, __len__=_known_length)
+
+
+def _known_length(array: Any) -> int:
+    (size, *_) = array.shape
+    if not isinstance(size, int):
+        raise TypeError("the length of an array of numpy's that varies")
+    return size
+
+
 def _linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, **options: Any) -> Any:
     made = torch_numpy.linspace(start, stop, num if endpoint else num + 1, **options)
     return made if endpoint else made[:-1]
 
 
+_OWN: Final[dict[str, Callable[..., Any]]] = {"linspace": _linspace, "asanyarray": torch_numpy.asarray}
+"""Functions of numpy's that `torch._numpy` lacks, or has another form of."""
 _MAKE_ARRAYS: Final = frozenset(
     "arange linspace logspace zeros ones full empty eye identity tri "
     "hanning hamming blackman bartlett kaiser".split()

@@ -22,7 +22,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import effects
-from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, operators, unbacked_items
+from aotpipe.canonicalize.operators import (
+    conditional,
+    dynamic_list_methods,
+    numpy_calls,
+    operators,
+    unbacked_items,
+)
 from aotpipe.canonicalize.rewrite import ast_builders, statements
 from aotpipe.canonicalize.trace import (
     constants,
@@ -109,6 +115,7 @@ def staging(
         hooks_joined(module),
         effects.watching(module),
         host_scalars.unhashable(),
+        numpy_calls.of_no_length(),
         called_in_mode(module, upper_bounds, values),
     ):
         yield found

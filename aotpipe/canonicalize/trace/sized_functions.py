@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 import torch._refs
 import torch.nn.functional as F
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import host_scalars, trace
@@ -25,8 +25,11 @@ _EXACT: Final = "donot_use_mm_for_euclid_dist"
 
 def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
     """What computes a call, if its function takes no size that varies and is given one."""
+    kwargs = {_OWN_NAMES.get(name, name): value for name, value in kwargs.items()}
     if func in _PIECES:
         return _pieces(func, *args, **kwargs)
+    if func in _LOG_SUMS:
+        return _log_sum(*args, **kwargs)
     if func in _POOLS:
         return _pooled(_POOLS[func], *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs)) if func in _FUNCTIONS else []
@@ -34,7 +37,7 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
         leaves = [size for leaf in leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape]
     # A tensor may be a size, too; the first argument may be the tensor that a function is about.
     varies = [
-        isinstance(leaf, torch.SymInt)
+        isinstance(leaf, torch.SymInt | torch.SymFloat)
         or host_scalars.is_host_scalar(leaf)
         or (place and isinstance(leaf, torch.Tensor) and not leaf.dim() and not leaf.is_floating_point())
         for place, leaf in enumerate(leaves)
@@ -124,20 +127,20 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     return torch.full((), data, dtype=kind, device=device)
 
 
-def _kron(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    dims = max(left.dim(), right.dim())
-    left, right = (each[(None,) * (dims - each.dim())] for each in (left, right))
+def _kron(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    dims = max(tensor.dim(), other.dim())
+    left, right = (each[(None,) * (dims - each.dim())] for each in (tensor, other))
     sizes = [one * other for one, other in zip(left.shape, right.shape, strict=True)]
     for dim in range(dims):
         left, right = left.unsqueeze(2 * dim + 1), right.unsqueeze(2 * dim)
     return (left * right).reshape(sizes)
 
 
-def _combinations(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+def _combinations(tensor: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
     if r != 2:
-        return torch.combinations(x, r, with_replacement)
-    size = x.shape[0]
-    return x[_triangle(operator.ge, size, size, 0 if with_replacement else 1)].t()
+        return torch.combinations(tensor, r, with_replacement)
+    size = tensor.shape[0]
+    return tensor[_triangle(operator.ge, size, size, 0 if with_replacement else 1)].t()
 
 
 def _pooled(
@@ -156,6 +159,24 @@ def _pooled(
     return lambda: reduced(tensor, tuple(dims), keepdim=True)
 
 
+def _log_sum(tensor: torch.Tensor, dim: Any, keepdim: bool = False) -> Callable[[], Any] | None:
+    """`logsumexp` of a tensor of which only a run knows whether it is empty; torch would ask."""
+    if not tensor.is_floating_point() or not free_unbacked_symbols(tensor):
+        return None
+    dims = tuple(dim) if isinstance(dim, list | tuple) else (dim,)
+
+    def computed() -> torch.Tensor:
+        found = tensor
+        for each in dims:
+            row = [1 if at == each % found.dim() else size for at, size in enumerate(found.shape)]
+            most = torch.cat((found, found.new_full(row, -math.inf)), each).amax(each, keepdim=True)
+            most = torch.where(most.isinf(), 0.0, most)
+            found = (found - most).exp().sum(each, keepdim=True).log() + most
+        return found if keepdim else found.squeeze(dims)
+
+    return computed
+
+
 def _frequencies(size: Any, d: float = 1.0, *, real: bool, **options: Any) -> torch.Tensor:
     length = _size(size)
     at = torch.arange(length // 2 + 1 if real else length, **options)
@@ -163,11 +184,15 @@ def _frequencies(size: Any, d: float = 1.0, *, real: bool, **options: Any) -> to
     return signed.to(torch.get_default_dtype()).mul(1.0 / (length * d))
 
 
-def _one_hot(classes: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
+def _one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     size = _size(num_classes)
-    inside = (classes >= 0).logical_and(classes < size).all()
+    inside = (tensor >= 0).logical_and(tensor < size).all()
     trace.operators().require(inside, RuntimeError("Class values must be smaller than num_classes."))
-    return (classes[..., None] == torch.arange(size, device=classes.device)).to(torch.int64)
+    return (tensor[..., None] == torch.arange(size, device=tensor.device)).to(torch.int64)
+
+
+def _istft(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch._refs.istft(tensor, *args, **kwargs)  # noqa: SLF001  # by ops
 
 
 def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[[], Any] | None:
@@ -185,6 +210,13 @@ def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[
 
 
 _PIECES: Final = (torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
+_LOG_SUMS: Final = (torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp)
+_OWN_NAMES: Final = {
+    "input": "tensor",
+    **dict.fromkeys(("chunks", "split_size", "split_size_or_sections"), "by"),
+    **dict.fromkeys(("n", "window_length"), "size"),
+}
+"""Arguments of torch that functions give by name -> what they are called here."""
 _OF_NUMBERS: Final = (torch.tensor, torch.as_tensor)
 _BY_SHAPE: Final = (torch.cdist, torch.vander, torch.kron, torch.combinations)
 """Functions that ask for the sizes of their tensors."""
@@ -203,7 +235,7 @@ _FUNCTIONS: Final[dict[Any, Callable[..., torch.Tensor]]] = {
     torch.bartlett_window: _window(lambda passed: 1 - (2 * passed - 1).abs()),
     torch.kaiser_window: _window(_kaiser),
     **dict.fromkeys(_OF_NUMBERS, _tensor),
-    **dict.fromkeys((torch.istft, torch.Tensor.istft), torch._refs.istft),  # noqa: SLF001  # by ops
+    **dict.fromkeys((torch.istft, torch.Tensor.istft), _istft),
     torch.vander: _vander,
     torch.kron: _kron,
     torch.combinations: _combinations,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+import torch._numpy
 from torch._C import DisableTorchFunction  # to read a tensor that no trace made
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of the graph alone knows
@@ -211,6 +212,8 @@ class Traced(TorchFunctionMode):
         func, args, kwargs = _without_example(func, args, kwargs)
         args, kwargs = constants.as_ints(func, args, kwargs)
         args = _with_bools(func, args)
+        if func in _INDEXING:
+            args = (args[0], _tensors(args[1]), *args[2:])
         if (known := _known_in_python(func, args, kwargs)) is not NotImplemented:
             return known
         if func in _ANSWERS:
@@ -243,6 +246,16 @@ class Traced(TorchFunctionMode):
         host_scalars.note(func, result, (args, kwargs))
         constants.note(func, result, args, kwargs)
         return result
+
+
+_NUMPY: Final[Any] = torch._numpy  # noqa: SLF001  # it has no types, and no other name
+
+
+def _tensors(index: Any) -> Any:
+    """An index with tensors for the arrays that numpy made of sizes."""
+    if isinstance(index, tuple):
+        return tuple(map(_tensors, index))
+    return index.tensor if isinstance(index, _NUMPY.ndarray) else index
 
 
 _INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)

@@ -40,18 +40,31 @@ class Few(torch.nn.Module):
         return torch.view_as_real(z * c), torch.where(x[:, :1] > 0, y, z / 2)
 
 
+class Numbers(torch.nn.Module):
+    """Complex numbers of Python's as operands, and a convolution, which torch writes with one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv1d(3, 2, 2, padding=1, dtype=torch.complex64)
+
+    def forward(self, x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = self.convolution(c[None]) + (c / (1 + 2j)).sum() - x[0, 0] / (2 - 1j) + (1 - 3j)
+        return torch.view_as_real(found - 2j), torch.view_as_real((1j - c) * (x[:, :3] / c) * 0.5j)
+
+
 def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     return torch.randn(3, 4), torch.randn(3, 3, dtype=torch.complex64)
 
 
-@pytest.mark.parametrize("model", sweep([Few, Spectrum], quick=1))
+@pytest.mark.parametrize("model", sweep([Numbers, Few, Spectrum], quick=2))
 def test_program(model: type[torch.nn.Module]) -> None:
     check(model(), inputs())
 
 
 def test_every_rule_gives_eagers_numbers() -> None:
     legal.check(Spectrum(), inputs())
+    legal.check(Numbers(), inputs())
 
 
 # torch's own, when it copies a program.

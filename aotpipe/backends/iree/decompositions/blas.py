@@ -2,8 +2,8 @@
 
 A Fourier transform of a static size is a product with its matrix. A size is split into two factors where it
 has some (J. W. Cooley and J. W. Tukey, 1965), so that the matrices stay small: for n = a * b two products
-over all rows, with matrices of a and of b. Real and imaginary parts are computed apart; the compiler has no
-lowering for transforms of another kind.
+over all rows, with matrices of a and of b. A size that varies is one product with a matrix made in the call.
+Real and imaginary parts are computed apart; the compiler has no lowering for transforms of another kind.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _added(product: Callable[..., torch.Tensor]) -> Decomposition:
 
 # A whole matrix up to this size costs less than two products and the turn between them.
 _WHOLE: Final = 64
-# A prime size beyond this would need a matrix of more than 64 MiB.
+# A prime size beyond this, or one that varies, would need a matrix of more than 64 MiB.
 _PRIME: Final = 4096
 
 # The factors of torch's normalization modes: none, 1 / sqrt(n), 1 / n.
@@ -60,21 +60,25 @@ def _factor(size: int) -> int:
 
 
 def _takes(sizes: Sequence[int]) -> bool:
-    """Whether every size is known, and no prime factor of it is too large."""
-    return all(static(size) and size > 0 and _largest(size) <= _PRIME for size in sizes)
+    """Whether no size needs too large a matrix."""
+    return all(0 < _largest(size) <= _PRIME for size in sizes)
 
 
-def _largest(size: int) -> int:
+def _largest(size: int | torch.SymInt) -> float:
     """The largest matrix that a size needs."""
+    if isinstance(size, torch.SymInt):
+        return float(size.node.shape_env.bound_sympy(size.node.expr).upper)
     if size <= _WHOLE:
         return size
     factor = _factor(size)
     return size if factor == 1 else max(_largest(factor), _largest(size // factor))
 
 
-def _turns(rows: int, columns: int, size: int, sign: int, like: torch.Tensor) -> Parts:
+def _turns(rows: int, columns: int, size: Any, sign: int, like: torch.Tensor) -> Parts:
     row = torch.arange(rows, device=like.device, dtype=torch.int64).unsqueeze(-1)
     column = torch.arange(columns, device=like.device, dtype=torch.int64)
+    if not static(size):
+        size = torch.full((), size, dtype=torch.int64, device=like.device)
     # In whole numbers to the next quarter turn, so that only an angle of an eighth is rounded.
     quarters = torch.remainder(row * column, size) * 4
     quarter = torch.div(quarters * 2 + size, 2 * size, rounding_mode="floor")
@@ -99,7 +103,7 @@ def _product(left: Parts, right: Parts, multiply: Callable[..., torch.Tensor]) -
 
 def _last(values: Parts, sign: int) -> Parts:
     size = values[0].shape[-1]
-    if size <= _WHOLE or _factor(size) == 1:
+    if not static(size) or size <= _WHOLE or _factor(size) == 1:
         return _product(values, _turns(size, size, size, sign, values[0]), torch.matmul)
     # The index is inner * i + j, the frequency k + outer * l.
     outer = _factor(size)
@@ -119,6 +123,9 @@ def _along(values: Parts, dims: Sequence[int], sign: int) -> Parts:
 
 
 def _scaled(values: Parts, count: int, normalization: int) -> Parts:
+    if not static(count):
+        factor = torch.full((), count, dtype=values[0].dtype) ** _NORMALIZATION[normalization]
+        return [part * factor for part in values] if normalization else values
     factor = count ** _NORMALIZATION[normalization]
     return values if factor == 1 else [part * factor for part in values]
 
@@ -135,10 +142,14 @@ def r2c(tensor: torch.Tensor, dim: Sequence[int], normalization: int, onesided: 
     sizes = [tensor.shape[axis] for axis in dim]
     if not dim or not _takes(sizes) or tensor.dtype != torch.float32:
         return NotImplemented
-    values = _along([tensor], dim[-1:], -1)
-    if onesided:
-        # The other half are the conjugates of this one.
-        values = [part.narrow(dim[-1], 0, sizes[-1] // 2 + 1) for part in values]
+    # The other half are the conjugates of this one.
+    count = sizes[-1] // 2 + 1 if onesided else sizes[-1]
+    if static(count):
+        values = [part.narrow(dim[-1], 0, count) for part in _along([tensor], dim[-1:], -1)]
+    else:
+        columns = _turns(sizes[-1], count, sizes[-1], -1, tensor)
+        moved = _product([tensor.movedim(dim[-1], -1)], columns, torch.matmul)
+        values = [part.movedim(-1, dim[-1]) for part in moved]
     values = _along(values, dim[:-1], -1)
     return torch.complex(*_scaled(values, math.prod(sizes), normalization))
 
@@ -148,9 +159,21 @@ def c2r(tensor: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_s
     if not dim or not _takes(sizes) or tensor.dtype != torch.complex64:
         return NotImplemented
     half = [part.movedim(dim[-1], -1) for part in _along([tensor.real, tensor.imag], dim[:-1], 1)]
-    whole = [_mirrored(part, last_dim_size, sign) for part, sign in zip(half, (1, -1), strict=True)]
-    real = _last(whole, 1)[0].movedim(-1, dim[-1])
+    real = _real_of_half(half, last_dim_size).movedim(-1, dim[-1])
     return _scaled([real], math.prod(sizes), normalization)[0]
+
+
+def _real_of_half(half: Parts, size: int) -> torch.Tensor:
+    """The last dim transformed back, from the first half of its frequencies."""
+    if static(size):
+        whole = [_mirrored(part, size, sign) for part, sign in zip(half, (1, -1), strict=True)]
+        return _last(whole, 1)[0]
+    rows = half[0].shape[-1]
+    # The mean and the middle frequency have no conjugate, and their imaginary parts are taken for zero.
+    ends = (torch.arange(rows, device=half[0].device) * 2) % torch.full((), size, dtype=torch.int64) == 0
+    real, imag = torch.where(ends, half[0], half[0] * 2), torch.where(ends, 0.0, half[1] * 2)
+    cosine, sine = _turns(rows, size, size, 1, real)
+    return torch.matmul(real, cosine) - torch.matmul(imag, sine)
 
 
 def _mirrored(half: torch.Tensor, size: int, sign: int) -> torch.Tensor:

@@ -30,7 +30,20 @@ def index_put(
         return wide != 0
     if all(index is None or not index.dim() for index in indices):
         return _put_one(tensor, indices, values, accumulate)
-    return NotImplemented
+    alike = _of_one_dtype(indices)
+    return aten.index_put.default(tensor, alike, values, accumulate) if alike else NotImplemented
+
+
+def index(tensor: torch.Tensor, indices: Indices) -> Any:
+    alike = _of_one_dtype(indices)
+    return aten.index.Tensor(tensor, alike) if alike else NotImplemented
+
+
+def _of_one_dtype(indices: Indices) -> list[torch.Tensor | None] | None:
+    """Indices as int64, where some are not: the importer makes one list of all, and of int64 for None."""
+    if all(index is None or index.dtype == torch.int64 for index in indices):
+        return None
+    return [None if index is None else index.to(torch.int64) for index in indices]
 
 
 def _put_one(tensor: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool) -> torch.Tensor:
@@ -180,6 +193,7 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
 
 DECOMPOSITIONS: Table = {
     aten.take.default: take,
+    aten.index.Tensor: index,
     aten.index_put.default: index_put,
     aten.scatter.src: partial(_written, aten.scatter.src),
     aten.scatter.value: partial(_written, aten.scatter.value),

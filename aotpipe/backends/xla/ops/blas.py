@@ -1,12 +1,13 @@
 """Products of matrices, in float32 and exactly so on every device, and discrete Fourier transforms.
 
-In a bucket, what does not count along the dims that are summed over is 0 on both sides of a product. The dims
-of a Fourier transform must not be padded.
+In a bucket, what does not count along the dims that are summed over is 0 on both sides of a product. A
+Fourier transform of a dim that is padded is a product with the matrix of its true size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -15,13 +16,17 @@ import torch
 from jax import lax
 
 from aotpipe.backends.xla.ops.pointwise import scaled
-from aotpipe.backends.xla.padding.rules import Axis, Call, Padded, Rule, bare, of_plain, require
+from aotpipe.backends.xla.padding.rules import Axis, Call, Padded, Rule, array_of, bare, of_plain, padded
+from aotpipe.backends.xla.padding.sizes import Unpaddable
 from aotpipe.backends.xla.values import INT32, Array, Out, Scalar, cast, wide
 
 aten = torch.ops.aten
 
 PRECISION: Final = lax.Precision.HIGHEST
 """A TPU's default takes float32 for bfloat16, which is not what the model was trained with."""
+
+# The matrix of a longer transform would take more than 128 MiB.
+_LARGEST: Final = 4096
 
 
 def contract(
@@ -151,9 +156,57 @@ def c2r(out: Out, x: Array, dims: Sequence[int], normalization: int, last_dim_si
     return jnp.fft.irfft(x, last_dim_size, last, _norm(normalization, forward=False))
 
 
-def _unpadded(call: Call) -> Any:
-    require([call.first.axes[dim] for dim in call.args[1]], "the Fourier transform")
-    return of_plain(call)
+def _padded_transform(call: Call) -> Any:
+    """Along each dim that is padded, a product with the matrix of its true size."""
+    x, dims, op = (
+        call.arena.plain(call.first),
+        [dim % call.first.ndim for dim in call.args[1]],
+        call.node.target,
+    )
+    reached = [dim for dim in dims if padded(x.axes[dim]) or padded(call.axes[dim])]
+    if not reached:
+        return of_plain(call)
+    if any(max(x.array.shape[dim], call.out.shape[dim]) > _LARGEST for dim in reached):
+        raise Unpaddable(f"the Fourier transform of more than {_LARGEST} elements, of a dim that is padded")
+    sizes = [call.true(x, dim) for dim in dims]
+    if op is aten._fft_c2r.default:
+        sizes[-1] = array_of(call.args[3])
+    forward = op is aten._fft_r2c.default or (op is aten._fft_c2c.default and call.args[3])
+    found = call.arena.filled(x, dims, 0).array
+    found = cast(found, jnp.result_type(found.dtype, np.complex64))
+    for dim, size in zip(dims, sizes, strict=True):
+        moved, columns = jnp.moveaxis(found, dim, -1), call.out.shape[dim]
+        to_real = op is aten._fft_c2r.default and dim == dims[-1]
+        if dim in reached:
+            moved = _doubled(moved, size) if to_real else moved
+            turns = _turns(moved.shape[-1], columns, size, -1 if forward else 1, found.dtype)
+            moved = jnp.matmul(moved, turns, precision=PRECISION)
+        elif to_real:
+            moved = jnp.fft.irfft(moved, columns, norm=_norm(0, forward=False))
+        else:
+            transform = jnp.fft.fft if forward else jnp.fft.ifft
+            moved = transform(moved, norm=_norm(0, forward=forward))[..., :columns]
+        found = jnp.moveaxis(moved, -1, dim)
+    found = cast(found if call.value.is_complex() else found.real, call.out.dtype)
+    count = reduce(lax.mul, [cast(size, found.real.dtype) for size in sizes])
+    return Padded(found * cast(count ** (-call.args[2] / 2), found.dtype), call.axes)
+
+
+def _turns(rows: int, columns: int, size: Array, sign: int, dtype: Any) -> Array:
+    """The matrix of a transform; the angles are whole numbers to the next quarter turn."""
+    size = jnp.maximum(size, 1)
+    quarters = 4 * ((jnp.arange(rows, dtype=INT32)[:, None] * jnp.arange(columns, dtype=INT32)) % size)
+    quarter = (2 * quarters + size) // (2 * size)
+    rest = (quarters - quarter * size).astype(jnp.finfo(dtype).dtype) * (np.pi / 2) / size
+    quarter_turns = jnp.asarray([1, sign * 1j, -1, -sign * 1j], dtype)
+    return quarter_turns[quarter % 4] * lax.complex(jnp.cos(rest), sign * jnp.sin(rest))
+
+
+def _doubled(half: Array, size: Array) -> Array:
+    """Frequencies with their conjugates added; the mean and the middle one have none."""
+    place = jnp.arange(half.shape[-1], dtype=INT32)
+    ends = (place * 2) % jnp.maximum(size, 1) == 0
+    return jnp.where(place <= size // 2, jnp.where(ends, half.real, half * 2), 0)
 
 
 OPS: Final[dict[Any, Any]] = {
@@ -162,7 +215,7 @@ OPS: Final[dict[Any, Any]] = {
     (aten.addmm.default, aten.baddbmm.default): _plus(matmul),
     aten.addmv.default: _plus(vector_product),
     aten._int_mm.default: (_integer_product, _padded_product),
-    aten._fft_c2c.default: (c2c, _unpadded),
-    aten._fft_r2c.default: (r2c, _unpadded),
-    aten._fft_c2r.default: (c2r, _unpadded),
+    aten._fft_c2c.default: (c2c, _padded_transform),
+    aten._fft_r2c.default: (r2c, _padded_transform),
+    aten._fft_c2r.default: (c2r, _padded_transform),
 }

@@ -84,6 +84,26 @@ def test_arrays_of_numpy_that_are_made_of_a_size_follow_it(made):
     check(lambda x: made(x.shape[0]))
 
 
+def reflected(places: Any, least: float, most: float) -> Any:
+    """Places outside of a range reflected into it, as libraries of wavelets pad."""
+    places = np.asanyarray(places)
+    turn = 2 * (most - least)
+    passed = np.fmod(places - least, turn)
+    passed = np.where(passed < 0, passed + turn, passed)
+    return np.array(np.where(passed >= turn / 2, turn - passed, passed) + least, dtype=places.dtype)
+
+
+def test_tensors_are_indexed_by_arrays_that_are_made_of_a_size():
+    def model(x):
+        n = x.shape[0]
+        places = reflected(np.arange(-3, n + 2, dtype="int32"), -0.5, n - 0.5)
+        written = x.clone()
+        written[np.arange(n)[1:], 0] = 7.0
+        return x[places] + x[:, :1][places, :], written
+
+    check(model)
+
+
 def test_classes_out_of_range_raise():
     def model(x):
         return torch.nn.functional.one_hot((x[:, 0] * 10).long().abs(), x.shape[0])
@@ -111,10 +131,30 @@ def test_classes_out_of_range_raise():
         lambda x: F.max_pool2d(x[None], x.shape) + F.avg_pool2d(x[None], kernel_size=(x.shape[0], 2)),
         lambda x: x / x.shape.numel() + (x.shape[0] - x) + (x.shape[0] / 2 - x),
         lambda x: x[list(range(x.shape[0]))],
+        lambda x: torch.stack((*x.chunk(chunks=2, dim=-1), *torch.chunk(chunks=2, input=x, dim=1))),
+        lambda x: torch.stack(torch.split(tensor=x.repeat(2, 1), split_size_or_sections=x.shape[0])),
+        lambda x: torch.stack(x.repeat(2, 1).split(split_size=x.shape[0])),
+        lambda x: F.avg_pool1d(input=x.t()[None], kernel_size=x.shape[0]),
+        lambda x: torch.kron(input=x, other=x[:1]) * torch.combinations(input=x[:, 0]).sum(),
+        lambda x: torch.hann_window(window_length=len(x)) + torch.fft.fftfreq(n=len(x)),
+        lambda x: F.one_hot(input=torch.arange(2), num_classes=len(x)),
     ],
 )
 def test_functions_of_tensors_follow_their_sizes(model):
     check(model)
+
+
+def test_log_sums_of_as_many_rows_as_a_run_finds():
+    def model(x):
+        rows = x[x[:, 0] > 0]
+        both = torch.cat((rows, rows / 0), 1)
+        chosen = rows.logsumexp(dim=-1) if len(rows) > 1 else x[:, 1]
+        return torch.logsumexp(rows, 0), rows.logsumexp((0, 1), True), both.logsumexp(0), chosen
+
+    x = torch.arange(12.0).sin().reshape(6, 2)
+    program = export(canonicalize(as_spec(model, args=(x,)))).entries[0].program.module()
+    for call in (x, -x.abs(), x.abs(), x * torch.tensor([[1.0]] + [[-1.0]] * 5), x * math.inf):
+        torch.testing.assert_close(program(call), model(call), equal_nan=True)
 
 
 def test_items_are_read_and_written_at_a_list_of_indices():

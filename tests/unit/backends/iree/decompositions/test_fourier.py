@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from aotpipe.backends.iree.decompositions import blas
-from tests.programs.through import check
+from aotpipe.errors import UnsupportedOps
+from tests.programs.through import check, legal
 from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
 
@@ -72,3 +73,34 @@ class Inverted(torch.nn.Module):
 def test_program_of_a_real_transform_and_its_inverse() -> None:
     torch.manual_seed(0)
     check(Inverted(), (torch.randn(2, 6),))
+
+
+class OfAnySize(torch.nn.Module):
+    """Transforms of a size that varies, beside one that does not."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        size, both = x.shape[1], torch.complex(x, x.sin())
+        return (
+            torch.view_as_real(torch.fft.fft(both, dim=1)),
+            torch.fft.ifft(both, dim=1, norm="ortho").imag,
+            torch.view_as_real(torch.fft.rfft(x, dim=1, norm="forward")),
+            torch.fft.irfft2(torch.fft.rfft2(x) * 2, s=x.shape[1:]),
+            torch.fft.irfft(both, n=size, dim=1),
+            torch.fft.irfft2(torch.fft.rfft2(x, dim=(2, 1)), s=(6, size), dim=(2, 1), norm="ortho"),
+        )
+
+
+def test_program_of_any_size() -> None:
+    torch.manual_seed(0)
+    calls = [(torch.randn(2, size, 6),) for size in (9, 2, 3, 64, 100)]
+    check(OfAnySize(), *calls, dynamic_shapes={"x": {1: torch.export.Dim("size", min=2, max=100)}})
+
+
+def test_leaves_a_size_that_may_be_too_large() -> None:
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.fft.rfft(x).abs()
+
+    dims = {"x": {0: torch.export.Dim("size", min=2, max=8192)}}
+    with pytest.raises(UnsupportedOps, match="dynamic or prime size beyond 4096"):
+        legal(Spectrum(), (torch.randn(6),), dynamic_shapes=dims)

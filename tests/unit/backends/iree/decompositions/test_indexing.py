@@ -9,6 +9,7 @@ from tests.programs.through import check
 from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import check_op
 
+aten = torch.ops.aten
 OPS = [
     "scatter",
     "scatter_add",
@@ -54,6 +55,10 @@ class Places(torch.nn.Module):
             x[0, 0].scatter(0, zero, x[1, 1]),
             x[0, 0].gather(0, zero),
             x.index_put((zero, zero + 1), x[1, 1]),
+            # Indices of several dtypes, and of int32 beside a dim that is taken whole.
+            x[index[0], index[1].int()] + x[:, index[1].int()] + x[index[0].int(), :],
+            x.index_put((index[0], index[1].int()), x[0]),
+            aten.index_put(x, (None, index[1, :2].int()), x[:, :2], True),
             torch.full((2,), 3, dtype=torch.uint8) + index[0, :2].to(torch.uint8),
             torch.arange(3, dtype=torch.uint8),
             torch.full((3,), 2, dtype=torch.bool) & (x > 0),

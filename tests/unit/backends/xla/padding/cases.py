@@ -411,6 +411,17 @@ CASES: dict[str, Case] = {
         ),
         ("n", 4, 6),
     ),
+    "fourier along padded dims": _case(
+        lambda x: (
+            torch.view_as_real(torch.fft.fft(x, dim=1)),
+            torch.fft.rfft(x, dim=1, norm="ortho").abs(),
+            torch.fft.irfft(torch.fft.rfft(x, dim=1), n=x.shape[1], dim=1),
+            torch.fft.irfft2(torch.fft.rfft2(x), s=x.shape[-2:]),
+            torch.fft.irfft2(torch.fft.rfft2(x, dim=(2, 1)), s=(6, x.shape[1]), dim=(2, 1), norm="forward"),
+            torch.fft.ifft(torch.complex(x, x.sin()), dim=1, norm="ortho").imag,
+        ),
+        (2, "n", 6),
+    ),
     "scan": _case(_scan, ("n", 3)),
     "scan from the back": _case(_scan_back, ("n", 3)),
     "map": _case(_mapped, ("n", "m")),
