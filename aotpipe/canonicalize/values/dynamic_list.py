@@ -7,6 +7,7 @@ elements; what eager appends afterwards stands behind it until the next branch o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -133,8 +134,12 @@ pytree.register_pytree_node(DynamicList, _flatten, _unflatten, serialized_type_n
 
 
 def is_dynamic_list(value: object) -> bool:
-    """Whether a value is a list whose length is known to a run only."""
-    return type(value) is list and any(type(each) is DynamicList for each in value)
+    """Whether a value is a list, or a deque, whose length is known to a run only."""
+    return (
+        isinstance(value, list | deque)
+        and type(value) in (list, deque)
+        and any(type(each) is DynamicList for each in value)
+    )
 
 
 def holds_dynamic_list(value: object) -> bool:
