@@ -29,6 +29,7 @@ from aotpipe.canonicalize.operators.dynamic_list_methods import (
 )
 from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Leaf
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, is_dynamic_list, slots
 from aotpipe.canonicalize.values.trace import refusal
 
@@ -51,8 +52,8 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
     there = torch.arange(size) < by.count if is_dynamic_list(items) else torch.full((size,), True)
     order = torch.arange(size)
     # By what counts least first: a stable sort keeps that order among what is equal.
-    for buffer in reversed(by.buffers):
-        column = buffer[:size]
+    for buffer, leaf in reversed(list(zip(by.buffers, by.kind.computed, strict=True))):
+        column = _ranks(buffer, leaf)[:size]
         if column.dtype.is_floating_point:
             ordered = torch.logical_or(column == column, there.logical_not()).all()
             runtime_asserts.add_assert(ordered, "a list with NaN in it is sorted: Python has no order for it")
@@ -63,6 +64,16 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
         return [rows_at(found, order, found.count)]
     held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
     return [selected(found, order[place], held) for place in range(size)]
+
+
+def _ranks(buffer: torch.Tensor, leaf: Leaf) -> torch.Tensor:
+    """Numbers that are ordered as what a list holds: of texts that a tensor chooses, their ranks."""
+    if not leaf.options:
+        return buffer
+    if not all(isinstance(each, str) for each in leaf.options):
+        raise refusal("a list is sorted by objects that a tensor chooses", "give a `key` that is a number")
+    order = sorted(leaf.options)
+    return torch.tensor([order.index(each) for each in leaf.options])[buffer]
 
 
 def insort(items: list[Any], value: Any, *, right: bool) -> None:

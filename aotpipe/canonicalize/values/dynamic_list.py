@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.trace import refusal
 
 
@@ -95,8 +96,9 @@ class DynamicList:
         made: list[Any] = []
         for leaf in self.kind.leaves:
             part: Any = pick(next(found)) if isinstance(leaf, Leaf) else leaf
-            is_number = isinstance(leaf, Leaf) and leaf.number
-            made.append(host_scalars.as_host_scalar(part.clone()) if is_number else part)
+            if isinstance(leaf, Leaf) and leaf.number:
+                part = host_scalars.as_host_scalar(part.clone())
+            made.append(ChosenObject(leaf.options, part) if isinstance(leaf, Leaf) and leaf.options else part)
         return pytree.tree_unflatten(made, self.kind.spec)
 
     @classmethod

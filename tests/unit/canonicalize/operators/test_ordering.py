@@ -121,3 +121,15 @@ def best_of_names(x, n):
 )
 def test_python_orders_as_in_eager(model):
     check(model, *CASES)
+
+
+def sorted_names(x, n):
+    names = ["b" if x[i] > 0 else "a" for i in range(3)]
+    first, second, _ = sorted(names)
+    _, middle, last = sorted(names, reverse=True)
+    return first == "a", second == "a", middle == "b", last == "b"
+
+
+def test_texts_that_a_tensor_chooses_are_sorted_by_their_letters():
+    """They were sorted by the order in which the model names them, and were numbers afterwards."""
+    check(sorted_names, *CASES)
