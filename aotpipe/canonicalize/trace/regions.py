@@ -33,7 +33,7 @@ from aotpipe.canonicalize.trace.dry_run import Values
 from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
 from aotpipe.canonicalize.values import host_scalars
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
-from aotpipe.canonicalize.values.optional_values import assuming
+from aotpipe.canonicalize.values.optional_values import assume, assuming
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 
@@ -82,8 +82,11 @@ def _branch(
             _raise_unless_asserted(error, places, test)
             decisions.statement("raises", (then, other), wanted=not holds)
             # What goes on is the other path, or what is around this branch raises too.
-            runtime_asserts.require(test, error, holds=not holds)
-            rest()
+            lasts = runtime_asserts.require(test, error, holds=not holds)
+            with assuming(test, holds=not holds):
+                rest()
+            if lasts and not dry_run.is_unrecorded():
+                assume(test, holds=not holds)
             return
     paths = [each.after for each in summaries]
     abstracts = fixpoint.join_paths(variables.names, paths)
