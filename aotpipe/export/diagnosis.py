@@ -182,8 +182,8 @@ def may_rewriting_help(error: BaseException) -> bool:
 
 
 def _wants_number(error: BaseException) -> bool:
-    """Whether a TypeError says that Python's own functions or formats cannot take a traced number."""
-    return isinstance(error, TypeError) and _TRACED_NUMBER.search(str(error)) is not None
+    """Whether an error says that Python's own functions, formats or an index cannot take a traced number."""
+    return isinstance(error, TypeError | IndexError) and _TRACED_NUMBER.search(str(error)) is not None
 
 
 def has_partial_numbers(program: ExportedProgram) -> bool:
@@ -205,6 +205,8 @@ def _is_partial(node: Node) -> bool:
     if name in ("truediv", "floordiv", "mod", "pow"):
         right: Any = node.args[1]
         return isinstance(right, Node) or bool(right != 2 if name == "pow" else right == 0)
+    if name in ("lshift", "rshift"):
+        return isinstance(node.args[1], Node)
     if name in ("sym_max", "sym_min"):
         return isinstance(value, torch.SymFloat)  # of which NaN is one
     return getattr(node.target, "__module__", "") == "math" or name in _ROUNDING_OR_PARTIAL

@@ -101,9 +101,9 @@ def owner(node: Node) -> Node:
             # All results of `chunk`, `unbind` and the like are views of the operand; other results are not.
             several = node.args[0]
             made = ops.schema(several) if isinstance(several, Node) else None
-            if made is None or all(each.alias_info is None for each in made.returns):
-                return node
             assert isinstance(several, Node)
+            if made is None or all(each.alias_info is None for each in made.returns):
+                return several if _is_composite(several) else node
             node, schema = several, made
         viewed = [
             used
@@ -116,6 +116,13 @@ def owner(node: Node) -> Node:
             break
         node = viewed[0]
     return node
+
+
+def _is_composite(call: Node) -> bool:
+    """Whether an op is made of others, and its results may be views of one tensor: `where` of a condition."""
+    target = call.target
+    key = torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001  # it has no public name
+    return isinstance(target, torch._ops.OpOverload) and target.has_kernel_for_dispatch_key(key)  # noqa: SLF001
 
 
 # These return their operand itself where there is nothing to do, which their schemas do not say.

@@ -24,8 +24,10 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.operators import (
     dynamic_list_methods,
     iteration_calls,
+    list_functions,
     logic,
     numpy_calls,
+    ordering,
     size_keys,
     unbacked_items,
 )
@@ -50,7 +52,7 @@ def of(function: Any) -> Function | None:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module) and getattr(function, "__func__", None) in _MOVES:
         return functools.partial(_module_to, owner, *_MOVES[function.__func__])
-    owners = (dynamic_list_methods, unbacked_items, size_keys, numpy_calls)
+    owners = (ordering, dynamic_list_methods, unbacked_items, size_keys, numpy_calls)
     return next(filter(None, (each.method(function) for each in owners)), None)
 
 
@@ -141,18 +143,24 @@ def _max(*values: Any, **kwargs: Any) -> Any:
 
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(values) == 1 and dynamic_list.is_dynamic_list(values[0]):
-        return dynamic_list_methods.extreme(values[0], largest=function is builtins.max, **kwargs)
+        return ordering.extreme(values[0], largest=function is builtins.max, **kwargs)
     among = values[0] if len(values) == 1 else values
     items = list(among.unbind(0) if isinstance(among, torch.Tensor) else among)
     key = kwargs.get("key")
     if not items or kwargs.keys() - {"key"}:
         return function(items, **kwargs)
     keyed = [(key(item) if key else item, item) for item in items]
-    if not any(is_traced(by) for by, _ in keyed):
+    if not any(is_traced(leaf) for by, _ in keyed for leaf in pytree.tree_leaves(by)):
         if key is None and any(isinstance(item, torch.SymInt) for item in items):
             # Python's own would ask which is less, and so fix a size that varies.
             return functools.reduce(torch.sym_min if function is builtins.min else torch.sym_max, items)
         return function(keyed, key=operator.itemgetter(0))[1]
+
+    if any(isinstance(each, tuple) for pair in keyed for each in pair) or not all(
+        map(_is_number, (item for _, item in keyed))
+    ):
+        place = ordering.place_of_extreme([by for by, _ in keyed], largest=function is builtins.max)
+        return dynamic_list_methods.element_chosen([item for _, item in keyed], place)
 
     def better(best: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
         test = is_better(other[0], best[0])
@@ -168,7 +176,7 @@ def _opened(items: Any) -> Any:
     return unbacked_items.listed(items)
 
 
-def _compared_in_c(function: Function, instead: str | Function) -> Function:
+def _compared_in_c(function: Function, instead: Function) -> Function:
     """What stands for a function whose own code compares elements of a list."""
 
     @functools.wraps(function)
@@ -176,15 +184,9 @@ def _compared_in_c(function: Function, instead: str | Function) -> Function:
         is_known = not any(map(is_traced, pytree.tree_leaves(args)))
         if is_known and not dynamic_list.holds_dynamic_list(args):
             return function(*args, **kwargs)
-        if not isinstance(instead, str):
-            return instead(*args, **kwargs)
-        said = f"`{function.__name__}` compares numbers that only a run of the graph knows"
-        raise refusal(said, instead, "number-from-tensor")
+        return instead(*args, **kwargs)
 
     return either
-
-
-_HEAP: Final = "keep a sorted list: `items.append(x); items.sort()` to push, and `items.pop(0)` to pop"
 
 
 def _either(test: Any, then: Any, other: Any) -> Any:
@@ -193,6 +195,11 @@ def _either(test: Any, then: Any, other: Any) -> Any:
     found = torch.where(predicate(test), _operand(then), _operand(other))
     both = (then, other)
     return host_scalars.as_host_scalar(found) if host_scalars.are_host_scalars(map(_operand, both)) else found
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number or a tensor."""
+    return isinstance(value, torch.Tensor | bool | int | float | torch.SymInt | torch.SymFloat)
 
 
 def _operand(value: Any) -> Any:
@@ -289,7 +296,7 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
         wanted = found.dtype if dtype is None else dtype
         return host_scalars.as_plain_tensor(found.to(device=device, dtype=wanted, copy=True))
     if dynamic_list.is_dynamic_list(data):
-        return dynamic_list_methods.as_tensor(data, dtype).to(device=device)
+        return list_functions.as_tensor(data, dtype).to(device=device)
     rows = [_tensor(each) if _has_tensor(each) else torch.tensor(each) for each in data]
     wanted = dtype or functools.reduce(host_scalars.promoted, (row.dtype for row in rows))
     return torch.stack([row.to(device=device, dtype=wanted) for row in rows])
@@ -424,17 +431,23 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     dict: _dict,
     len: _len,
     list: unbacked_items.listed,
-    sorted: lambda items, **options: dynamic_list_methods.sorted_(_opened(items), **options),
+    sorted: lambda items, **options: ordering.sorted_(_opened(items), **options),
+    **{function: _compared_in_c(function, staged) for function, staged in ordering.HEAPS.items()},
     **{
-        function: _compared_in_c(function, _HEAP)
-        for function in (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop, heapq.heapify)
+        function: lambda n, items, key=None, largest=largest: ordering.first_sorted(
+            n, _opened(items), key, largest=largest
+        )
+        for function, largest in ((heapq.nsmallest, False), (heapq.nlargest, True))
     },
     **{
         function: _compared_in_c(
-            function,
-            lambda items, x, is_right=is_right: dynamic_list_methods.bisected(items, x, right=is_right),
+            function, lambda items, x, is_right=is_right: ordering.bisected(items, x, right=is_right)
         )
         for function, is_right in ((bisect.bisect_left, False), (bisect.bisect_right, True))
+    },
+    **{
+        function: _compared_in_c(function, functools.partial(ordering.insort, right=is_right))
+        for function, is_right in ((bisect.insort_left, False), (bisect.insort_right, True))
     },
     enumerate: unbacked_items.enumerated,
     zip: unbacked_items.zipped,

@@ -7,9 +7,11 @@ element of modules or functions is one that calls the right one, by branches.
 
 from __future__ import annotations
 
+import copy
 import functools
-import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 import torch
@@ -19,7 +21,7 @@ from aotpipe.canonicalize.alias import effects, rebinding
 from aotpipe.canonicalize.operators import conditional, size_keys
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import Incompatible, Leaf
+from aotpipe.canonicalize.values.abstract_values import Incompatible
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.dynamic_list import (
     DynamicList,
@@ -34,8 +36,9 @@ from aotpipe.canonicalize.values.trace import refusal
 _STACK = "give its elements one form, stack them, and index the tensor"
 
 
-def whole(items: list[Any]) -> DynamicList:
-    """All elements of a growing list as one."""
+def whole(items: Sequence[Any]) -> DynamicList:
+    """All elements of a growing list, or of a growing deque, as one."""
+    items = list(items)
     if len(items) == 1:
         (only,) = items
         assert isinstance(only, DynamicList)
@@ -283,7 +286,7 @@ def _of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]
     return found, other
 
 
-def _as_one(items: list[Any]) -> DynamicList:
+def as_one(items: list[Any]) -> DynamicList:
     """The elements of any list as one."""
     return whole(items) if is_dynamic_list(items) else _of_one_form(items, items[0] if items else 0)[0]
 
@@ -291,7 +294,7 @@ def _as_one(items: list[Any]) -> DynamicList:
 def _element(items: list[Any], position: torch.Tensor) -> Any:
     # In eager it is one of them.
     held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
-    return _selected(_as_one(items), position, held)
+    return selected(as_one(items), position, held)
 
 
 def set_element(items: Any, index: Any, value: Any) -> None:
@@ -313,11 +316,11 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     ]
     result = DynamicList(found.kind, buffers, found.count)
     if is_dynamic:
-        items[:] = [result]
+        refill(items, result, None)
         return
     names = [leaf for leaf in pytree.tree_leaves([held, value]) if isinstance(leaf, torch.Tensor)]
     for place, key in enumerate(keys):
-        items[key] = _selected(result, host_scalars.as_int64(place), names)
+        items[key] = selected(result, host_scalars.as_int64(place), names)
         effects.note_chosen(items[key], [*held, value])
 
 
@@ -365,7 +368,7 @@ def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
         raise refusal(
             "a list whose length a tensor decides is sliced with a step", "stack it first", "list-grows"
         )
-    found = _as_one(items)
+    found = as_one(items)
     size = host_scalars.as_int64(length(items))
 
     def end(given: Any, otherwise: torch.Tensor) -> torch.Tensor:
@@ -377,23 +380,23 @@ def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
     first = end(start, torch.full((), 0, dtype=torch.int64))
     count = (end(stop, size) - first).clamp_min(0)
     at = torch.arange(found.kind.capacity)
-    return [_rows_at(found, size - 1 - at if step == -1 else first + at, count)]
+    return [rows_at(found, size - 1 - at if step == -1 else first + at, count)]
 
 
 def _is_known(items: list[Any], index: Any) -> bool:
     """Whether the element is one at the ends of a list that is known as it is."""
     if not isinstance(index, int):
         return False
-    near, at = (items, index) if index >= 0 else (items[::-1], -index - 1)
+    near, at = (list(items), index) if index >= 0 else (list(items)[::-1], -index - 1)
     return at < len(near) and not is_dynamic_list(near[: at + 1])
 
 
 def at_position(found: DynamicList, position: Any) -> Any:
     """The element at a traced position that is known to be in range."""
-    return _selected(found, position.clamp(0, found.kind.capacity - 1))
+    return selected(found, position.clamp(0, found.kind.capacity - 1))
 
 
-def _selected(found: DynamicList, position: Any, names: Sequence[torch.Tensor] | None = None) -> Any:
+def selected(found: DynamicList, position: Any, names: Sequence[torch.Tensor] | None = None) -> Any:
     """The element at a position, which may alias these tensors, or the buffer where none are given."""
     place = position.reshape(1)
 
@@ -406,24 +409,46 @@ def _selected(found: DynamicList, position: Any, names: Sequence[torch.Tensor] |
     return found.element(taken)
 
 
-def popped(items: list[Any], index: Any = -1) -> Any:
+def refill(items: Any, found: DynamicList, count: int | None) -> None:
+    """Let a list or a deque hold these elements, of which so many are known to be there."""
+    if count is None:
+        new = [found]
+    else:
+        names = [leaf for leaf in pytree.tree_leaves(list(items)) if isinstance(leaf, torch.Tensor)]
+        new = [selected(found, host_scalars.as_int64(place), names) for place in range(count)]
+    items.clear()
+    items.extend(new)
+
+
+def popped(items: Any, index: Any = -1) -> Any:
     """`items.pop(index)`."""
     is_last = isinstance(index, int) and index == -1
+    if all(type(each) is DynamicList for each in items):
+        error = IndexError(f"pop from {_EMPTY[type(items)]}")
+        runtime_asserts.require(length(items) > 0, error, holds=True)
     if isinstance(items[-1], DynamicList) and is_last:
         last = items[-1]
         value = get([last], -1)
         effects.note_chosen(value)
         items[-1] = DynamicList(last.kind, last.buffers, last.count - 1)
         return value
-    if is_last or (isinstance(index, int) and index >= 0 and not is_dynamic_list(items[: index + 1])):
-        return items.pop(index)
-    found = _as_one(items)
+    if is_last or (isinstance(index, int) and index >= 0 and not is_dynamic_list(list(items)[: index + 1])):
+        return (
+            items.popleft()
+            if isinstance(items, deque) and not is_last
+            else items.pop(*(() if is_last else (index,)))
+        )
+    found = as_one(items)
     position = _in_range(_whole_number(index), found.count)
     value = at_position(found, position)
     effects.note_chosen(value)
     at = torch.arange(found.kind.capacity)
-    items[:] = [_rows_at(found, at + (at >= position).to(torch.int64), found.count - 1)]
+    refill(items, rows_at(found, at + (at >= position).to(torch.int64), found.count - 1), None)
     return value
+
+
+# What Python says of a list without elements, and of a deque.
+_EMPTY: Final[dict[type, str]] = {list: "empty list", deque: "an empty deque"}
 
 
 def _whole_number(index: Any) -> torch.Tensor:
@@ -432,7 +457,7 @@ def _whole_number(index: Any) -> torch.Tensor:
     return host_scalars.item(torch_functions.as_tensor(index))
 
 
-def _rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> DynamicList:
+def rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> DynamicList:
     """The elements at these places, of which so many count."""
     rows = places.clamp(0, found.kind.capacity - 1)
     there = torch.arange(found.kind.capacity) < count
@@ -443,57 +468,10 @@ def _rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> D
     return DynamicList(found.kind, buffers, host_scalars.as_host_scalar(count.clone()))
 
 
-def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
-    """`sorted(items, key=key, reverse=reverse)`."""
-    items = items if is_dynamic_list(items) else list(items)
-    found_keys = items
-    if key is not None and is_dynamic_list(items):
-        found_keys = trace.operators().mapped(key, items)
-    elif key is not None:
-        found_keys = [trace.operators().call(key, each) for each in items]
-    leaves = pytree.tree_leaves(found_keys)
-    if not is_dynamic_list(items) and (not any(map(torch_functions.is_traced, leaves)) or len(items) < 2):
-        return [items[at] for at in sorted(range(len(items)), key=found_keys.__getitem__, reverse=reverse)]
-    by = _as_one(found_keys)
-    if any(buffer.dim() > 1 for buffer in by.buffers) or torch_functions.is_traced(reverse):
-        raise refusal("a list is sorted by tensors of several elements", "give a `key` that is one number")
-    size = by.kind.capacity if is_dynamic_list(items) else len(items)
-    there = torch.arange(size) < by.count if is_dynamic_list(items) else torch.full((size,), True)
-    order = torch.arange(size)
-    # By what counts least first: a stable sort keeps that order among what is equal.
-    for buffer in reversed(by.buffers):
-        column = buffer[:size]
-        if column.dtype.is_floating_point:
-            ordered = torch.logical_or(column == column, there.logical_not()).all()
-            runtime_asserts.add_assert(ordered, "a list with NaN in it is sorted: Python has no order for it")
-        order = _sorted_by(column, order, descending=bool(reverse))
-    order = _sorted_by(there.logical_not(), order, descending=False)
-    found = _as_one(items)
-    if is_dynamic_list(items):
-        return [_rows_at(found, order, found.count)]
-    held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
-    return [_selected(found, order[place], held) for place in range(size)]
-
-
-def _sorted_by(column: torch.Tensor, order: torch.Tensor, *, descending: bool) -> torch.Tensor:
-    ranks = column.index_select(0, order).to(torch.int64 if column.dtype == torch.bool else column.dtype)
-    return order.index_select(0, torch.sort(ranks, stable=True, descending=descending).indices)
-
-
 def _places_of(items: list[Any], value: Any, name: str) -> torch.Tensor:
     """Which elements of a list of numbers equal a value."""
-    _, buffer, there = _numbers([_as_one(items)], f"`{name}`")
+    _, buffer, there = numbers([as_one(items)], f"`{name}`")
     return torch.logical_and(there[: slots(items)], buffer[: slots(items)] == value)
-
-
-def bisected(items: list[Any], value: Any, *, right: bool) -> torch.Tensor:
-    """`bisect.bisect(items, value)`, of numbers that are sorted."""
-    _, buffer, there = _numbers([_as_one(items)], "`bisect`")
-    size = slots(items)
-    ascends = torch.logical_or(buffer[: size - 1] <= buffer[1:size], there[1:size].logical_not()).all()
-    runtime_asserts.add_assert(ascends, "`bisect` takes a list that is sorted")
-    before = buffer[:size] <= value if right else buffer[:size] < value
-    return host_scalars.as_host_scalar(torch.logical_and(there[:size], before).sum())
 
 
 def index_of(items: list[Any], value: Any, name: str = "index") -> torch.Tensor:
@@ -520,7 +498,7 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
     return start
 
 
-def _numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.Tensor, torch.Tensor]:
+def numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.Tensor, torch.Tensor]:
     """A growing list of numbers, its buffer, and a mask of the filled places."""
     found = whole(list(items))
     if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
@@ -533,39 +511,10 @@ def _numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.T
 
 def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
     """`any(items)` where a true element decides, else `all(items)`."""
-    _, buffer, there = _numbers(items, "`any` or `all`")
+    _, buffer, there = numbers(items, "`any` or `all`")
     if decides:
         return torch.logical_and(there, buffer != 0).any()
     return torch.logical_or(there.logical_not(), buffer != 0).all()
-
-
-def extreme(items: list[Any], *, largest: bool, key: Any = None, **default: Any) -> Any:
-    """`max(items, key=key, **default)` where the `largest` is asked for, else `min(...)`."""
-    if default:
-        filled = length(items) > 0
-        return conditional.choose(
-            filled, lambda: extreme(items, largest=largest, key=key), lambda: default["default"]
-        )
-    keys = items if key is None else trace.operators().mapped(key, items)
-    by, buffer, there = _numbers(keys, "`min` or `max`")
-    runtime_asserts.require(by.count > 0, ValueError("arg is an empty sequence"), holds=True)
-    # NaN compares as neither better nor worse, and Python takes another element only where that is better: it
-    # never takes a NaN after the first element, and keeps one that is the first.
-    there = there.logical_and(buffer == buffer)
-    worst: float = -math.inf if largest else math.inf
-    if buffer.dtype == torch.bool:
-        worst = not largest
-    elif not buffer.dtype.is_floating_point:
-        worst = torch.iinfo(buffer.dtype).min if largest else torch.iinfo(buffer.dtype).max
-    among = torch.where(there, buffer, torch.full((), worst, dtype=buffer.dtype))
-    best = among.amax(0) if largest else among.amin(0)
-    best = torch.where(buffer[0] == buffer[0], best, buffer[0])
-    if key is None:
-        element: torch.Tensor = by.element(lambda _: best)
-        return element
-    first = torch.where(there.logical_and(buffer == best), torch.arange(len(there)), len(there)).amin(0)
-    position = torch.where(buffer[0] == buffer[0], first, 0)
-    return at_position(whole(items), position)
 
 
 def method(function: Any) -> Callable[..., Any] | None:
@@ -577,16 +526,19 @@ def method(function: Any) -> Callable[..., Any] | None:
     name = getattr(function, "__name__", "")
     if isinstance(items, dict) and name == "get":
         return _get_of(items, size_keys.method(function) or function)
-    if type(items) is not list or not (name in _METHODS or name in _OF_GROWING):
+    if type(items) not in _EMPTY or not (name in _METHODS or name in _OF_GROWING):
         return None
-    if name == "pop" and not items:
-        raise runtime_asserts.raised(lambda: IndexError("pop from empty list"))
+    if type(items) is deque and items and not is_dynamic_list(items):
+        return None
+    if name in ("pop", "popleft") and not items:
+        raise runtime_asserts.raised(lambda: IndexError(f"pop from {_EMPTY[type(items)]}"))
     if name not in _METHODS:
-        return functools.partial(_OF_GROWING[name], items) if is_dynamic_list(items) else None
+        own = type(items) is list and name in ("append", "extend")
+        return functools.partial(_OF_GROWING[name], items) if is_dynamic_list(items) and not own else None
 
     def either(*args: Any, **kwargs: Any) -> Any:
         is_traced = any(map(torch_functions.is_traced, pytree.tree_leaves([items, args])))
-        if name != "sort" and (len(args) != 1 or not (is_traced or is_dynamic_list(items))):
+        if (len(args) != 1 and name != "insert") or not (is_traced or is_dynamic_list(items)):
             return function(*args, **kwargs)
         return _METHODS[name](items, *args, **kwargs)
 
@@ -614,18 +566,56 @@ def _remove(items: list[Any], value: Any) -> None:
     popped(items, index_of(items, value, "remove"))
 
 
-def _sort(items: list[Any], **kwargs: Any) -> None:
-    items[:] = sorted_(items, **kwargs)
+def _reverse(items: Any) -> None:
+    (found,) = _sliced(list(items), None, None, -1)
+    refill(items, found, None)
 
 
-def _reverse(items: list[Any]) -> None:
-    items[:] = _sliced(items, None, None, -1)
+def insert(items: Any, at: Any, value: Any) -> None:
+    """`items.insert(at, value)`."""
+    if isinstance(at, int) and at >= 0 and not is_dynamic_list(list(items)[:at]):
+        items.insert(at, value)
+        return
+    count = None if is_dynamic_list(items) else len(items) + 1
+    found = as_one([*items, value])
+    last = found.count - 1
+    given = _whole_number(at)
+    position = torch.minimum(torch.where(given < 0, given + last, given).clamp_min(0), last)
+    places = torch.arange(found.kind.capacity)
+    rows = torch.where(places == position, last, places - (places > position).to(torch.int64))
+    items.append(value)  # one of the names that an element may have
+    refill(items, rows_at(found, rows, found.count), count)
 
 
-def _insert(items: list[Any], at: int, value: Any) -> None:
-    if at < 0 or is_dynamic_list(items[:at]):
-        _refuse("insert")
-    items.insert(at, value)
+def _append(items: deque[Any], value: Any) -> None:
+    """`items.append(value)` of a deque, which drops the first element where it is full."""
+    items.append(value) if items.maxlen is None else _append_bounded(items, value, items.maxlen)
+
+
+def _append_bounded(items: deque[Any], value: Any, most: int) -> None:
+    found = as_one([*items, value])
+    dropped = (found.count > most).to(torch.int64)
+    room = min(most, found.kind.capacity)
+    moved = rows_at(found, torch.arange(found.kind.capacity) + dropped, found.count - dropped)
+    kind = replace(moved.kind, capacity=room)
+    refill(items, DynamicList(kind, [each[:room] for each in moved.buffers], moved.count), None)
+
+
+def _extend(items: Any, values: Iterable[Any]) -> None:
+    """`items.extend(values)`."""
+    if getattr(items, "maxlen", None) is None:
+        items.extend(values)
+    elif is_dynamic_list(values):
+        _refuse("extend")
+    else:
+        for value in values:
+            _append(items, value)
+
+
+def _append_left(items: deque[Any], value: Any) -> None:
+    if items.maxlen is not None:
+        _refuse("appendleft")
+    items.appendleft(value)
 
 
 def _refuse(name: str, *_: object) -> NoReturn:
@@ -639,124 +629,32 @@ _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "index": index_of,
     "count": _count,
     "remove": _remove,
-    "sort": _sort,
+    "insert": insert,
 }
 _OF_GROWING: Final[dict[str, Callable[..., Any]]] = {
     "pop": popped,
-    "copy": list,
+    "popleft": lambda items: popped(items, 0),
+    "append": _append,
+    "appendleft": _append_left,
+    "extend": _extend,
+    "copy": copy.copy,
     "reverse": _reverse,
-    "insert": _insert,
-    **{name: functools.partial(_refuse, name) for name in ("__setitem__", "__delitem__", "__contains__")},
+    **{
+        name: functools.partial(_refuse, name)
+        for name in ("__setitem__", "__delitem__", "__contains__", "rotate", "extendleft")
+    },
 }
 
 
 def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
     """`item in items`, of numbers."""
-    _, buffer, there = _numbers(items, "`in`")
+    _, buffer, there = numbers(items, "`in`")
     return torch.logical_and(there, buffer == item).any()
 
 
 def equal(left: Any, right: Any) -> torch.Tensor:
     """`left == right` of lists of numbers, of which a tensor decides the length."""
-    (one, a, there), (other, b, _) = (_numbers([_as_one(each)], "`==`") for each in (left, right))
+    (one, a, there), (other, b, _) = (numbers([as_one(each)], "`==`") for each in (left, right))
     shared = min(len(a), len(b))
     same = torch.logical_or(there[:shared].logical_not(), a[:shared] == b[:shared]).all()
     return host_scalars.as_host_scalar(torch.logical_and(one.count == other.count, same))
-
-
-def _number_in(leaf: Any) -> Any:
-    if isinstance(leaf, bool | int | float):
-        return leaf
-    raise refusal("`torch.tensor` of a list that grows, of more than numbers", "append tuples of numbers")
-
-
-def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
-    """`torch.tensor(items)` of a list that grows, of numbers or of tuples or lists of as many numbers."""
-    found = whole(list(items))
-    flat = found.kind.spec.type in (tuple, list) and all(
-        each.is_leaf() for each in found.kind.spec.children()
-    )
-    if flat:
-        columns = iter(found.buffers)
-        parts = [
-            next(columns) if isinstance(leaf, Leaf) else torch.full((slots([found]),), _number_in(leaf))
-            for leaf in found.kind.leaves
-        ]
-        wide = functools.reduce(host_scalars.promoted, (part.dtype for part in parts))
-        buffer = torch.stack([part.to(wide) for part in parts], 1)
-    else:
-        found, buffer, _ = _numbers([found], "`torch.tensor`")
-    wanted = buffer.dtype if dtype is None else dtype
-    if dtype is None and wanted != torch.get_default_dtype():
-        # Of no numbers, torch makes floats.
-        runtime_asserts.add_assert(found.count > 0, f"torch.tensor([]) is no {wanted}: give it a dtype")
-    elif flat:
-        runtime_asserts.add_assert(
-            found.count > 0, "torch.tensor([]) has one dim: make it of a list that is filled"
-        )
-    return buffer[: found.count].to(wanted, copy=True)
-
-
-def _as_index(part: Any) -> Any:
-    if not is_dynamic_list(part):
-        return part
-    found, buffer, _ = _numbers(part, "an index")
-    return buffer[: found.count]
-
-
-def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A torch function of a list that grows."""
-    if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
-        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
-        index = tuple(map(_as_index, parts))
-        return func(args[0], index[0] if len(index) == 1 else index, *args[2:])
-    function = _FUNCTIONS.get(func)
-    items = args[0] if args else kwargs.pop("tensors", None)
-    if function is None or not isinstance(items, list | tuple):
-        raise refusal(
-            f"`{getattr(func, '__name__', func)}` is called with a list whose length a tensor decides",
-            "stack the list first",
-            "list-grows",
-        )
-    return function(list(items), *args[1:], **kwargs)
-
-
-def _rows(items: list[Any]) -> torch.Tensor:
-    found = whole(items)
-    if len(found.buffers) != 1 or not found.kind.spec.is_leaf():
-        raise refusal("a list of several tensors per element is stacked", "append each to a list of its own")
-    runtime_asserts.require(found.count > 0, RuntimeError("expected a non-empty list of Tensors"), holds=True)
-    # What is made of them is written in place by itself.
-    rows: torch.Tensor = found.buffers[0][: found.count].clone()
-    return rows
-
-
-def _stack(items: list[Any], dim: int = 0) -> torch.Tensor:
-    return _rows(items).movedim(0, dim)
-
-
-def _cat(items: list[Any], dim: int = 0, *, axis: int | None = None) -> torch.Tensor:
-    rows = _rows(items)
-    dim = dim if axis is None else axis
-    dim = dim + rows.dim() - 1 if dim < 0 else dim
-    return rows.movedim(0, dim).flatten(dim, dim + 1)
-
-
-def _vstack(items: list[Any]) -> torch.Tensor:
-    rows = _rows(items)
-    return rows if rows.dim() <= 2 else rows.flatten(0, 1)
-
-
-def _hstack(items: list[Any]) -> torch.Tensor:
-    rank = _rows(items).dim() - 1
-    return _stack(items) if not rank else _cat(items, 0 if rank == 1 else 1)
-
-
-_FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
-    torch.stack: _stack,
-    torch.cat: _cat,
-    torch.concat: _cat,
-    torch.concatenate: _cat,
-    torch.vstack: _vstack,
-    torch.hstack: _hstack,
-}

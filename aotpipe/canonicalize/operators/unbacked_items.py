@@ -8,6 +8,7 @@ a comprehension over them, or of one whose test a tensor decides.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -134,7 +135,7 @@ def of(value: Any) -> UnbackedItems | None:
         away = value.stop - start if step > 0 else start - value.stop
         size = (away + (abs(step) - 1)) // abs(step)
         return UnbackedItems(size.clamp_min(0), value.iterations, lambda number: start + number * step)
-    if isinstance(value, list) and dynamic_list.is_dynamic_list(value):
+    if isinstance(value, list | deque) and dynamic_list.is_dynamic_list(value):
         found = dynamic_list_methods.whole(value)
 
         def at(number: Any) -> Any:
@@ -262,7 +263,7 @@ def mapped(function: Callable[[Any], Any], items: Any) -> list[Any]:
 def listed(value: Any = ()) -> list[Any]:
     """`list(value)`."""
     found = of(value)
-    if found is None or isinstance(value, list):
+    if found is None or isinstance(value, list | deque):
         return list(value)
 
     def as_they_are(items: Iterable[Any]) -> list[Pair]:

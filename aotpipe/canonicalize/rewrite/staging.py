@@ -25,6 +25,7 @@ from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import (
     conditional,
     dynamic_list_methods,
+    list_functions,
     numpy_calls,
     operators,
     unbacked_items,
@@ -59,7 +60,7 @@ _OPERATORS: Final = Operators(
     call=operators.call,
     either=conditional.either,
     call_with_optional=conditional.called,
-    call_with_list=dynamic_list_methods.called,
+    call_with_list=list_functions.called,
     call_chosen=dynamic_list_methods.call_chosen,
     element_chosen=dynamic_list_methods.element_chosen,
     require_defined=number_errors.require_defined,

@@ -12,10 +12,12 @@ from aotpipe.canonicalize.values import host_scalars, trace
 
 Test = Callable[[torch.Tensor], torch.Tensor]
 _POWERS: Final = frozenset({"pow", "rpow"})
-_REFLECTED: Final = frozenset({"rtruediv", "rdiv", "rfloordiv", "rmod", "rpow"})
+_REFLECTED: Final = frozenset({"rtruediv", "rdiv", "rfloordiv", "rmod", "rpow", "rlshift", "rrshift"})
 _FLOORING: Final = frozenset({"floordiv", "rfloordiv", "floor_divide"})
+_SHIFTS: Final = frozenset({"lshift", "rshift", "rlshift", "rrshift"})
 _PARTIAL: Final = (
     _POWERS
+    | _SHIFTS
     | _REFLECTED
     | frozenset("truediv div divide true_divide floordiv floor_divide mod remainder fmod".split())
 )
@@ -87,6 +89,11 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     if name not in _PARTIAL or len(args) != 2 or not all(map(_is_number, args)):
         return
     left, right = args if name not in _REFLECTED else args[::-1]
+    if name in _SHIFTS:
+        _require_not(right < 0, ValueError("negative shift count"))
+        if name.endswith("lshift"):
+            _require_room(*map(_as_int64, (left, right)))
+        return
     if name not in _POWERS:
         _require_not(right == 0, ZeroDivisionError("division by zero"))
         least, negative = left == -(2**63), right == -1
@@ -105,6 +112,17 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     elif not _is_whole(right):
         fraction = right != (right.trunc() if isinstance(right, torch.Tensor) else int(right))
         _refuse_values((left < 0) & fraction, ArithmeticError("a negative number is raised to a fraction"))
+
+
+def _require_room(number: torch.Tensor, places: torch.Tensor) -> None:
+    """Assert that a number has room in 64 bits when it is shifted to the left by so many places."""
+    moved = torch.bitwise_left_shift(number, places.clamp(0, 63))
+    is_kept = (torch.bitwise_right_shift(moved, places.clamp(0, 63)) == number).logical_and(places < 64)
+    _refuse_values(is_kept.logical_or(number == 0).logical_not(), OverflowError("a number beyond 64 bits"))
+
+
+def _as_int64(value: Any) -> torch.Tensor:
+    return value.to(torch.int64) if isinstance(value, torch.Tensor) else host_scalars.as_int64(int(value))
 
 
 def _refuse_values(test: Any, error: Exception) -> None:

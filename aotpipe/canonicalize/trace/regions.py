@@ -10,7 +10,6 @@ A list, a dict or an object that a region changes is one more variable. A path t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -32,9 +31,9 @@ from aotpipe.canonicalize.trace import (
 )
 from aotpipe.canonicalize.trace.dry_run import Values
 from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
-from aotpipe.canonicalize.values import dynamic_list, host_scalars
+from aotpipe.canonicalize.values import host_scalars
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
-from aotpipe.canonicalize.values.optional_values import assuming
+from aotpipe.canonicalize.values.optional_values import assume, assuming
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 
@@ -83,8 +82,11 @@ def _branch(
             _raise_unless_asserted(error, places, test)
             decisions.statement("raises", (then, other), wanted=not holds)
             # What goes on is the other path, or what is around this branch raises too.
-            runtime_asserts.require(test, error, holds=not holds)
-            rest()
+            lasts = runtime_asserts.require(test, error, holds=not holds)
+            with assuming(test, holds=not holds):
+                rest()
+            if lasts and not dry_run.is_unrecorded():
+                assume(test, holds=not holds)
             return
     paths = [each.after for each in summaries]
     abstracts = fixpoint.join_paths(variables.names, paths)
@@ -437,12 +439,6 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
     def set_(values: Values) -> None:
         variables.set(values[:split])
         for container, value in zip(containers, values[split:], strict=True):
-            if isinstance(container, deque) and dynamic_list.is_dynamic_list(value):
-                raise refusal(
-                    f"a branch or a loop on a tensor changes the length of a deque: {changed}",
-                    "keep a list, or a deque that is full at first (`maxlen`)",
-                    "list-grows",
-                )
             return_values.check_placed(container, value)
             effects.fill(container, value)
 

@@ -10,6 +10,7 @@ place is repeated on the other one.
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -80,7 +81,7 @@ def predicate(value: Any) -> torch.Tensor:
     if isinstance(value, OptionalValue):
         held = value.payload
         return value.present.logical_and(predicate(held)) if is_traced(held) else value.present
-    if isinstance(value, list):
+    if isinstance(value, list | deque):
         return dynamic_list.is_filled(value)
     if type(value) is ChosenObject:
         return truth_of(value.asked(bool))

@@ -7,6 +7,7 @@ elements; what eager appends afterwards stands behind it until the next branch o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.trace import refusal
 
 
@@ -94,8 +96,9 @@ class DynamicList:
         made: list[Any] = []
         for leaf in self.kind.leaves:
             part: Any = pick(next(found)) if isinstance(leaf, Leaf) else leaf
-            is_number = isinstance(leaf, Leaf) and leaf.number
-            made.append(host_scalars.as_host_scalar(part.clone()) if is_number else part)
+            if isinstance(leaf, Leaf) and leaf.number:
+                part = host_scalars.as_host_scalar(part.clone())
+            made.append(ChosenObject(leaf.options, part) if isinstance(leaf, Leaf) and leaf.options else part)
         return pytree.tree_unflatten(made, self.kind.spec)
 
     @classmethod
@@ -133,8 +136,12 @@ pytree.register_pytree_node(DynamicList, _flatten, _unflatten, serialized_type_n
 
 
 def is_dynamic_list(value: object) -> bool:
-    """Whether a value is a list whose length is known to a run only."""
-    return type(value) is list and any(type(each) is DynamicList for each in value)
+    """Whether a value is a list, or a deque, whose length is known to a run only."""
+    return (
+        isinstance(value, list | deque)
+        and type(value) in (list, deque)
+        and any(type(each) is DynamicList for each in value)
+    )
 
 
 def holds_dynamic_list(value: object) -> bool:

@@ -74,7 +74,7 @@ _ARITHMETIC: Final = frozenset(
     "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow rsub eq ne lt le "
     "gt ge where clamp clamp_min clamp_max clip minimum maximum fmin fmax truediv floordiv mod radd rmul "
     "rtruediv rdiv rfloordiv rmod rpow and or xor rand ror rxor bitwise_and bitwise_or bitwise_xor "
-    "logical_and logical_or logical_xor hypot atan2".split()
+    "logical_and logical_or logical_xor hypot atan2 lshift rshift rlshift rrshift".split()
 )
 _RELATED: Final[Mapping[str, Callable[..., Any]]] = {
     "add": operator.add,
@@ -377,8 +377,8 @@ def _among_numbers(name: str, operands: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(as_host_scalar(each.to(wanted)) if is_host_scalar(each) else each for each in operands)
 
 
-# In Python, True + True is 2.
-_SUMS: Final = frozenset("add radd sub subtract rsub mul multiply rmul".split())
+# In Python, True + True is 2, and True << True, too.
+_SUMS: Final = frozenset("add radd sub subtract rsub mul multiply rmul lshift rshift rlshift rrshift".split())
 
 
 def _beside(dtype: torch.dtype, own: torch.dtype) -> torch.dtype:

@@ -100,16 +100,22 @@ class _Implied(dict[int, tuple[object, tuple[OptionalValue, ...], tuple[Optional
 @contextmanager
 def assuming(flag: object, *, holds: bool) -> Iterator[None]:
     """Inside, what is there by a flag, or by its negation, is known to be there if `holds` says so."""
-    known = trace.part(_Implied).get(id(flag))
-    implied: tuple[OptionalValue, ...] = () if known is None else known[1] if holds else known[2]
-    found = [optional for optional in implied if not optional.is_present]
-    for optional in found:
-        optional.is_present = True
+    found = assume(flag, holds=holds)
     try:
         yield
     finally:
         for optional in found:
             optional.is_present = False
+
+
+def assume(flag: object, *, holds: bool) -> list[OptionalValue]:
+    """Know from here on what is there by a flag; gives those of which that was not known."""
+    known = trace.part(_Implied).get(id(flag))
+    implied: tuple[OptionalValue, ...] = () if known is None else known[1] if holds else known[2]
+    found = [optional for optional in implied if not optional.is_present]
+    for optional in found:
+        optional.is_present = True
+    return found
 
 
 def presence(optional: OptionalValue, *, wanted: bool) -> Any:

@@ -92,3 +92,17 @@ def test_a_body_may_take_views_of_one_tensor() -> None:
         alias_copies.separate(exported(model(forward), (X,)).entries[0].program).graph_module
     ):
         assert len({alias_copies.owner(node) for node in call.all_operands}) == 3
+
+
+def test_a_body_may_take_both_columns_of_what_where_finds() -> None:
+    def forward(self, x):
+        rows, columns = torch.where(x > 0)
+        weights = x * 2
+        return torch.cond(
+            x.sum() > 0,
+            lambda rows, columns, weights: weights[rows, columns].sum(),
+            lambda rows, columns, weights: (rows + columns).sum() * 1.0,
+            (rows, columns, weights),
+        )
+
+    check(model(forward), (X,), (-X,))

@@ -390,7 +390,6 @@ def test_code_that_decides_on_nothing_knows_its_length(model):
     "use",
     sweep(
         [
-            lambda out: out.insert(1, out[0]),
             lambda out: len(tuple(out)),
             lambda out: len(set(out)),
             lambda out: [*map(torch.neg, out)],
@@ -448,24 +447,6 @@ def parts_where_a_tensor_says(x, n):
 )
 def test_slices(model):
     check(model, *((torch.tensor(1.5), torch.tensor(n)) for n in (3, 1, 2, 4)))
-
-
-def numbers(x, n):
-    out = []
-    for i in range(5):
-        if i < n:
-            out.append(i)  # noqa: PERF401
-    return torch.tensor(out), torch.tensor(out, dtype=torch.int32)
-
-
-def test_of_no_whole_numbers_torch_makes_floats_which_the_program_refuses():
-    eager, _ = numbers(torch.tensor(1.0), torch.tensor(0))
-    assert eager.dtype == torch.float32
-    program = export(canonicalize(as_spec(numbers, args=(torch.tensor(1.0), torch.tensor(2)))))
-    run = program.entries[0].program.module()
-    assert run(torch.tensor(1.0), torch.tensor(4))[0].tolist() == [0, 1, 2, 3]
-    with pytest.raises(RuntimeError, match="give it a dtype"):
-        run(torch.tensor(1.0), torch.tensor(0))
 
 
 def written(x):

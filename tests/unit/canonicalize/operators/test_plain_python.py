@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import collections
-import heapq
 from typing import Any
 
 import pytest
@@ -196,13 +195,6 @@ def counted(x):
     return collections.Counter(x.tolist())[1] * x
 
 
-def pushed(x):
-    heap: list[Any] = []
-    for v in x.tolist():
-        heapq.heappush(heap, v)
-    return heap[0]
-
-
 def other_keys(x):
     return {"y": x, "norm": x.norm()} if x[0] > 0 else {"y": -x}
 
@@ -211,7 +203,6 @@ def other_keys(x):
     ("model", "said"),
     [
         (counted, r"is a key of a dict or in a set(.|\n)*if x not in seen"),
-        (pushed, r"`heappush` compares numbers(.|\n)*items.sort"),
         (other_keys, "a dict with the key 'norm' on some paths only"),
     ],
 )

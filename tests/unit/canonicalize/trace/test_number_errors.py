@@ -92,3 +92,23 @@ def test_what_cannot_be_rewritten_is_refused_in_strict_mode_too() -> None:
     exec(compile("def f(x): return x + int(x.sum())", "<made>", "exec"), space)
     with pytest.raises(Exception, match="source is not there"):
         export(canonicalize(as_spec(space["f"], args=(torch.ones(2),))))
+
+
+def shifted(x: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:
+    n, board = k.item(), 0
+    if x.sum() > 0:
+        board |= 1 << n
+        board |= True << (n >> 1)
+    cells = torch.zeros(8)
+    for number in k.view(1).tolist():
+        cells[((number << 1) ^ (number >> 1)) & 7] += 1
+    return board, 5 << n, 100 >> n, cells
+
+
+def test_shifts_are_pythons() -> None:
+    """`1 << n` was refused as `int << FakeTensor`, and an index of bits as torch's own error."""
+    x = torch.ones(2)
+    check(shifted, *((sign * x, torch.tensor(n)) for sign in (1, -1) for n in (3, 0, 60, 7, -1)))
+    run = export(canonicalize(as_spec(shifted, args=(x, torch.tensor(3))))).entries[0].program.module()
+    with pytest.raises(RuntimeError, match="beyond 64 bits"):
+        run(x, torch.tensor(62))

@@ -7,6 +7,7 @@ import torch
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.optional_values import OptionalValue, assuming, imply, presence
 from aotpipe.canonicalize.values.trace import Trace, started
+from tests.unit.canonicalize.trace.agree import check
 from tests.unit.canonicalize.values.asserting import asserting
 
 X = torch.arange(3.0)
@@ -60,3 +61,18 @@ def test_flags_of_flags_say_what_is_there():
         with assuming(no_b, holds=False):
             assert b.is_present
     assert not trace.current().watches_calls
+
+
+def indexed_after_a_raise(x: torch.Tensor) -> torch.Tensor:
+    best = None
+    for i in range(3):
+        if x[i] > 0.5:
+            best = x > x[i] - 1
+    if best is None:
+        raise RuntimeError("none is large")
+    return x[best]
+
+
+def test_a_value_is_there_after_a_raise_where_it_is_none() -> None:
+    """An index of it was taken for one of None, too, which gives another dim."""
+    check(indexed_after_a_raise, *((torch.tensor(row),) for row in ([0.3, -0.6, 0.9], [0.1, 0.2, 0.3])))

@@ -1,0 +1,135 @@
+"""Heaps, `bisect`, and the largest and smallest of what only a run knows, against eager."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+
+import pytest
+import torch
+
+from tests.sweep import sweep
+from tests.unit.canonicalize.trace.agree import check
+
+ROWS = (
+    [0.3, -0.6, 0.9, 0.1, -0.2, 0.7],
+    [-0.9, -0.8, -0.1, -0.7, -0.6, -0.9],
+    [0.9, 0.9, 0.2, 0.2, 0.9, 0.2],
+    [0.0] * 6,
+    [2.6, -1.4, 1.2, 3.4, 0.6, -2.0],
+    [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+)
+CASES = [(torch.tensor(row), torch.tensor(n)) for row, n in zip(ROWS, (2, 0, 6, 3, 1, 4), strict=True)]
+
+
+def heap_of_all(x, n):
+    heap = []
+    for v in x.tolist():
+        heapq.heappush(heap, v)
+    out = []
+    while heap:
+        out.append(heapq.heappop(heap))
+    return torch.tensor(out)
+
+
+def heap_of_some(x, n):
+    heap = []
+    for i, v in enumerate(x.tolist()):
+        if v > 0:
+            heapq.heappush(heap, (v, i))
+        if v < -0.5 and heap:
+            heapq.heappop(heap)
+    if not heap:
+        return torch.zeros(1), 0
+    return torch.tensor([v for v, _ in heap]), heap[0][1]
+
+
+def heap_as_a_list(x, n):
+    heap = x.round().int().tolist()
+    heapq.heapify(heap)
+    a = heapq.heappushpop(heap, n.item())
+    b = heapq.heapreplace(heap, 1)
+    heapq.heappush(heap, n.item())
+    return torch.tensor(heap), a, b
+
+
+def heap_that_grew(x, n):
+    heap = []
+    for i in range(6):
+        if i < n:
+            heapq.heappush(heap, x[i].round().item())
+    if n > 0:
+        heapq.heapreplace(heap, 0.5)
+    a = heapq.heappushpop(heap, -0.5)
+    b = heapq.heappushpop(heap, 3.0)
+    return torch.tensor(heap), a, b
+
+
+def popped_of_none(x, n):
+    heap = []
+    for i in range(3):
+        if i < n:
+            heapq.heappush(heap, x[i].item())
+    return heapq.heappop(heap)
+
+
+def largest_and_smallest(x, n):
+    return torch.stack(heapq.nlargest(3, list(x))), torch.tensor(
+        heapq.nsmallest(2, x.tolist(), key=lambda v: abs(v - n.item()))
+    )
+
+
+def kept_sorted(x, n):
+    held = []
+    med = []
+    for v in x.tolist():
+        bisect.insort(held, v)
+        med.append(held[len(held) // 2])
+    return torch.tensor(held), torch.tensor(med)
+
+
+def best_of_tuples(x, n):
+    a = max([(x[i].round().item(), i) for i in range(6)])
+    b = min([(x[i].round().item(), -i) for i in range(6)])
+    c = max(((x[i], x[i] * 2, i) for i in range(4)), key=lambda t: t[0])
+    return a, b, c
+
+
+def best_of_names(x, n):
+    rows = {"a": (x[0], 1), "b": (x[1], 2), "c": (x[2], 3)}
+    k = max(rows, key=lambda name: rows[name][0])
+    return rows[k], k == "b"
+
+
+@pytest.mark.parametrize(
+    "model",
+    sweep(
+        [
+            heap_of_all,
+            heap_of_some,
+            heap_as_a_list,
+            heap_that_grew,
+            popped_of_none,
+            largest_and_smallest,
+            kept_sorted,
+            best_of_tuples,
+            best_of_names,
+        ],
+        quick=2,
+    ),
+    ids=lambda model: model.__name__,
+)
+def test_python_orders_as_in_eager(model):
+    check(model, *CASES)
+
+
+def sorted_names(x, n):
+    names = ["b" if x[i] > 0 else "a" for i in range(3)]
+    first, second, _ = sorted(names)
+    _, middle, last = sorted(names, reverse=True)
+    return first == "a", second == "a", middle == "b", last == "b"
+
+
+def test_texts_that_a_tensor_chooses_are_sorted_by_their_letters():
+    """They were sorted by the order in which the model names them, and were numbers afterwards."""
+    check(sorted_names, *CASES)
