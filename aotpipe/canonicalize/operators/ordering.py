@@ -165,8 +165,12 @@ def place_of_extreme(keys: Sequence[Any], *, largest: bool) -> Any:
     for at, key in enumerate(keys[1:], 1):
         better = torch_functions.truth_of(precedes(best, key) if largest else precedes(key, best))
         place = torch.where(better, at, place)
-        best = conditional.choose(better, lambda key=key: key, lambda best=best: best)
+        best = _either(better, key, best)
     return place
+
+
+def _either(test: torch.Tensor, one: Any, other: Any) -> Any:
+    return conditional.choose(test, lambda: one, lambda: other)
 
 
 def _less(found: DynamicList, one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -320,7 +324,7 @@ def heapify(items: list[Any]) -> None:
     refill(items, found, count)
 
 
-def first_sorted(count: int, items: Any, key: Any = None, *, largest: bool) -> Any:
+def first_sorted(count: Any, items: Any, key: Any = None, *, largest: bool) -> Any:
     """`heapq.nlargest(count, items, key)` where the `largest` are asked for, else `nsmallest`."""
     found = sorted_(items, key=key, reverse=largest)
     return dynamic_list_methods.opened(found)[: max(count, 0) if isinstance(count, int) else count]
