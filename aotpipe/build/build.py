@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from typing import Any, Final, Unpack
 
 from aotpipe.build import matrix
@@ -31,7 +31,7 @@ from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.loading import why_not_runnable
-from aotpipe.runtime.store import typed_os_errors
+from aotpipe.runtime.store import typed_os_errors, workspace
 
 DEFAULT_FOLDER: Final = Path("artifacts")
 
@@ -154,8 +154,8 @@ def run(request: Request, settings: Settings, on_event: Listener | None = None) 
         return unchanged
     request.require_installed()
     try:
-        with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
-            return _build(work, Path(folder))
+        with workspace("build") as folder:
+            return _build(work, folder)
     finally:
         work.cache.close()
 

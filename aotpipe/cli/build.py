@@ -60,15 +60,15 @@ def build(
     if as_json:
         text.echo_json(report)
         return report.exit_code
-    click.echo(result.targets_table(report))
+    text.echo(result.targets_table(report))
     if cost := result.estimates_table((row.target, result.largest(row.estimates)) for row in report.targets):
-        click.echo("\n" + cost)
+        text.echo("\n" + cost)
     if profile:
-        click.echo("\n" + result.profile_table(report))
-        click.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
-    click.echo("\n" + result.paths(report, outcome.folder))
+        text.echo("\n" + result.profile_table(report))
+        text.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
+    text.echo("\n" + result.paths(report, outcome.folder))
     if report.up_to_date:
-        click.echo("up to date")
+        text.echo("up to date")
     if not report.ok:
         text.say("\n" + result.failures(report))
     return report.exit_code
@@ -97,7 +97,7 @@ def export(*, model: str, options: dict[str, Any], out: Path | None, as_json: bo
         name = exported.canonical.spec.name
         text.echo_json({"name": name, "entry_points": signatures, "findings": exported.findings})
         return
-    click.echo("\n\n".join(signature_text(name, signature) for name, signature in signatures.items()))
+    text.echo("\n\n".join(signature_text(name, signature) for name, signature in signatures.items()))
 
 
 @click.command()
@@ -163,12 +163,12 @@ def compile(  # noqa: A001  # the command's name
         )
         for program in programs
     ]
-    click.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
+    text.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
     for program in programs:
         if program.partition is not None:
-            click.echo(f"{program.target}: {program.partition}")
+            text.echo(f"{program.target}: {program.partition}")
     if cost := result.estimates_table((str(program.target), program.estimates) for program in programs):
-        click.echo("\n" + cost)
+        text.echo("\n" + cost)
 
 
 def _module_file(module: ModuleKey, lowered: Collection[ModuleKey]) -> str:
