@@ -235,6 +235,10 @@ class ProgramCrashed(AotpipeError, exit_code=41, stage="run"):
     """A compiled program died, hung or reported a failure while it ran."""
 
 
+class RunnerClosed(AotpipeError, RuntimeError, exit_code=45, stage="run"):
+    """A runner was called after it was closed."""
+
+
 class IslandFailed(AotpipeError, exit_code=42, stage="run"):
     """An eager island raised, or gave something else than at the build; the state is unchanged."""
 

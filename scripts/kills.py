@@ -52,6 +52,7 @@ def _build(folder: Path, width: int) -> subprocess.Popen[bytes]:
     # What a build starts has this variable, by which it is found among all processes.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")}
     environment |= {"AOTPIPE_CACHE": str(folder / "cache"), "AOTPIPE_KILLS": str(folder)}
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "torch")  # which torch makes, and keeps
     argv = "-P -m aotpipe build model.py --quiet --out out/bundle -t iree-cpu-host -t iree-vmvx".split()
     return subprocess.Popen([sys.executable, *argv], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 

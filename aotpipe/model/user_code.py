@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Final, NoReturn
 
-from aotpipe.errors import AotpipeError, ModelError
+from aotpipe.errors import AotpipeError, ModelError, SourceLine
 from aotpipe.model import source
 
 _PROCESS: Final[ContextVar[int | None]] = ContextVar("process", default=None)
@@ -61,12 +61,14 @@ def _patch() -> None:
 
     def checked_fork() -> int:
         # A child of multiprocessing runs its function and ends; it never comes back here.
-        caller = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001
-        if _PROCESS.get() == os.getpid() and not caller.startswith("multiprocessing."):
+        caller = sys._getframe(1)  # noqa: SLF001
+        module = caller.f_globals.get("__name__", "")
+        if _PROCESS.get() == os.getpid() and not module.startswith("multiprocessing."):
             raise ModelError(
                 "the model forked this process",
                 reason="what builds it would run twice, and write the same files",
                 hint="start another process with subprocess or multiprocessing",
+                where=SourceLine(source.shown(caller.f_code.co_filename), caller.f_lineno),
             )
         return fork()
 
