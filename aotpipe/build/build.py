@@ -263,6 +263,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
                 parts=prepared.loadable.parts,
                 precision=work.request.precision,
                 quantization=work.request.quantization,
+                materials=prepared.materials,
             )
     report = Report(
         name=prepared.name,

@@ -57,6 +57,7 @@ _COMMANDS: Final = {
     "serve": ("serve", "Answer requests over HTTP with the programs of bundles; needs no torch."),
     "archive": ("bundles", "Write a bundle as one file."),
     "sign": ("bundles", "Sign a bundle with a private key."),
+    "attest": ("bundles", "Write what a bundle was made of: SLSA provenance and a CycloneDX ML-BOM."),
     "verify": ("bundles", "Check every file of a bundle, and its signature."),
     "targets": ("host", "List the targets, and which can run here."),
     "cache": ("host", "Look at or empty the cache of stage results."),

@@ -1,12 +1,13 @@
 """Bundles: a model's programs, weights and recorded calls in one folder or archive, checked byte by byte.
 
 `pack` writes one, `archive` makes a file of it, `load` gives a runner, `selftest` runs the recorded calls,
-`verify` checks every file, `sign` signs it, `trusted` checks the signature, `open_bundle` reads the manifest.
+`verify` checks every file, `attest` says what it was made of, `sign` signs it, `trusted` checks the signature, `open_bundle` reads the manifest.
 A host that has only the runtime can do all of it: neither torch nor a compiler is imported.
 """
 
 from __future__ import annotations
 
+from aotpipe.runtime.bundle.attestations import attest
 from aotpipe.runtime.bundle.files import Bundle, open_bundle
 from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program
@@ -21,6 +22,7 @@ __all__ = [
     "SelfTest",
     "TargetResult",
     "archive",
+    "attest",
     "load",
     "open_bundle",
     "pack",

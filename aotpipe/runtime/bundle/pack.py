@@ -67,6 +67,7 @@ def pack(
     parts: Parts | None = None,
     precision: Precision | None = None,
     quantization: Quantization | None = None,
+    materials: Mapping[str, str] | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -83,6 +84,7 @@ def pack(
         parts: Of a model with islands.
         precision: What is computed in fewer bits.
         quantization: How linear layers are quantized.
+        materials: What the programs were made of, by SHA-256.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -115,6 +117,7 @@ def pack(
                 parts=parts and _without_folders(parts),
                 precision=precision,
                 quantization=quantization,
+                materials=materials or {},
             )
             written = manifests.write(manifest)
             manifests.read(written)  # so that no bundle passes a limit that its readers have
