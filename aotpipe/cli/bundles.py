@@ -1,4 +1,4 @@
-"""`aotpipe inspect`, `selftest`, `validate`, `bench`, `islands`, `archive`, `sign`, `attest`, `verify`: of a finished bundle."""
+"""The commands on a finished bundle, but for `serve`."""
 
 from __future__ import annotations
 
@@ -301,9 +301,7 @@ def sign(*, bundle: Path, key: Path, signature: Path | None, as_json: bool) -> N
 
 @click.command()
 @options.bundle
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="What both names begin with. [default: BUNDLE]"
-)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="What both names begin with.")
 @options.as_json
 def attest(*, bundle: Path, out: Path | None, as_json: bool) -> None:
     """Write what BUNDLE was made of: OUT.intoto.json, SLSA provenance, and OUT.cdx.json, a CycloneDX ML-BOM.

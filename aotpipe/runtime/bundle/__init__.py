@@ -1,7 +1,8 @@
 """Bundles: a model's programs, weights and recorded calls in one folder or archive, checked byte by byte.
 
 `pack` writes one, `archive` makes a file of it, `load` gives a runner, `selftest` runs the recorded calls,
-`verify` checks every file, `attest` says what it was made of, `sign` signs it, `trusted` checks the signature, `open_bundle` reads the manifest.
+`verify` checks every file, `sign` signs it, `trusted` checks the signature, `attest` says what it was made
+of, `open_bundle` reads the manifest.
 A host that has only the runtime can do all of it: neither torch nor a compiler is imported.
 """
 

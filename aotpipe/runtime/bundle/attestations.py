@@ -133,7 +133,7 @@ def bom(bundle: Bundle) -> dict[str, Any]:
     made = Bom(serial_number=uuid5(NAMESPACE_URL, f"{_BUILD_TYPE}:{manifest.digest}"))
     made.metadata.component = model
     parts = [of(ComponentType.FILE, name, value) for name, value in _digests(manifest).items()]
-    for name, version in (*_toolchain(manifest), ("aotpipe", __version__)):
+    for name, version in sorted({*_toolchain(manifest), ("aotpipe", __version__)}):
         purl = PackageURL("pypi", name=name, version=version)
         parts.append(of(ComponentType.LIBRARY, name, version=version, purl=purl))
     made.components.update(parts)

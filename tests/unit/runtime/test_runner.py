@@ -16,7 +16,8 @@ from aotpipe.errors import (
     InputError,
     InputShape,
     MissingWeight,
-    ProgramCrashed, RunnerClosed,
+    ProgramCrashed,
+    RunnerClosed,
 )
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
