@@ -279,6 +279,10 @@ class SignatureInvalid(BundleError, exit_code=58):
     """A bundle is not signed, not with that key, or was changed since; or the key cannot be used."""
 
 
+class RegistryError(BundleError, exit_code=59):
+    """An OCI registry does not take or give a bundle."""
+
+
 class InputError(AotpipeError, exit_code=60, stage="input"):
     """An input does not fit the signature; nothing was run."""
 

@@ -3,8 +3,8 @@
     python scripts/reproduce.py [MODEL] [-t TARGET ...]
 
 The second build has another folder, umask, home, user name, locale, time zone and hash seed, no cache, one
-compile at a time and, where `faketime` is installed, a day 400 days later. Prints what was varied, the digests
-of bundle, archive and attestations, and where they differ the first byte that does. Exits 1 where one does.
+compile at a time and, where `faketime` is installed, a day 400 days later. Prints what was varied, digests
+(bundle, OCI artifact, archive, attestations), and the first byte that differs. Exits 1 where one does.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _build(
 
 
 def _compared(first: Path, second: Path) -> int:
-    from aotpipe.runtime.bundle import open_bundle
+    from aotpipe.runtime.bundle import oci, open_bundle
     from aotpipe.runtime.store import file_digest
 
     failed = False
@@ -91,7 +91,9 @@ def _compared(first: Path, second: Path) -> int:
         if difference := _difference(first / name, second / name):
             print(f"{name}: {difference}")
             failed = True
-    print(f"bundle   {open_bundle(first / 'out' / 'b').manifest.digest}")
+    manifest = open_bundle(first / "out" / "b").manifest
+    print(f"{'bundle':<14} {manifest.digest}")
+    print(f"{'OCI artifact':<14} {oci.artifact_digest(manifest)}")
     for name in ("b.tar", "b.intoto.json", "b.cdx.json"):
         print(f"{name:<14} {file_digest(first / 'out' / name)}")
     print("different" if failed else "equal, byte for byte")

@@ -56,6 +56,8 @@ _COMMANDS: Final = {
     "selftest": ("bundles", "Run a bundle's recorded calls on this host; needs no torch."),
     "serve": ("serve", "Answer requests over HTTP with the programs of bundles; needs no torch."),
     "archive": ("bundles", "Write a bundle as one file."),
+    "push": ("registries", "Push a bundle to an OCI registry."),
+    "pull": ("registries", "Pull a bundle from an OCI registry."),
     "sign": ("bundles", "Sign a bundle with a private key."),
     "attest": ("bundles", "Write what a bundle was made of: SLSA provenance and a CycloneDX ML-BOM."),
     "verify": ("bundles", "Check every file of a bundle, and its signature."),

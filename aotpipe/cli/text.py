@@ -49,7 +49,7 @@ def stdout() -> TextIO:
 @contextmanager
 def own_stdout() -> Iterator[None]:
     """In the body `take_stdout` may be called; after it Python's stdout is what it was."""
-    before, token = sys.stdout, _STDOUT.set(None)
+    before, token = sys.stdout, _STDOUT.set(sys.stdout)
     try:
         yield
     finally:
@@ -60,7 +60,8 @@ def own_stdout() -> Iterator[None]:
 
 def take_stdout() -> None:
     """Keep stdout for data: what a model writes there, from Python, C or another process, goes to stderr."""
-    stream = sys.stdout
+    if (stream := _STDOUT.get()) is None:
+        return
     with suppress(OSError, ValueError, AttributeError):  # closed, or no file of the system's
         if stream.fileno() == 1:
             stream.flush()
