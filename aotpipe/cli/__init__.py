@@ -58,6 +58,7 @@ _COMMANDS: Final = {
     "archive": ("bundles", "Write a bundle as one file."),
     "push": ("registries", "Push a bundle to an OCI registry."),
     "pull": ("registries", "Pull a bundle from an OCI registry."),
+    "package": ("registries", "Write what Triton, KServe or MLflow loads a bundle by."),
     "sign": ("bundles", "Sign a bundle with a private key."),
     "attest": ("bundles", "Write what a bundle was made of: SLSA provenance and a CycloneDX ML-BOM."),
     "verify": ("bundles", "Check every file of a bundle, and its signature."),

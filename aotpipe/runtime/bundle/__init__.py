@@ -2,7 +2,8 @@
 
 `pack` writes one, `archive` makes a file of it, `load` gives a runner, `selftest` runs the recorded calls,
 `verify` checks every file, `sign` signs it, `trusted` checks the signature, `attest` says what it was made
-of, `open_bundle` reads the manifest, `push` and `pull` speak to registries.
+of, `open_bundle` reads the manifest, `push` and `pull` speak to registries, `package`
+writes what other servers load.
 A host that has only the runtime can do all of it: neither torch nor a compiler is imported.
 """
 
@@ -14,6 +15,7 @@ from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.manifest import Manifest, Program
 from aotpipe.runtime.bundle.oci import pull, push
 from aotpipe.runtime.bundle.pack import archive, pack, require_replaceable
+from aotpipe.runtime.bundle.packages import package
 from aotpipe.runtime.bundle.selftest import SelfTest, TargetResult, selftest, steps
 from aotpipe.runtime.bundle.signatures import sign, trusted, verify
 
@@ -28,6 +30,7 @@ __all__ = [
     "load",
     "open_bundle",
     "pack",
+    "package",
     "pull",
     "push",
     "require_replaceable",
