@@ -10,6 +10,7 @@ The client is oras (`aotpipe[oci]`), which takes the credentials of `docker logi
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,8 @@ _REFERENCE: Final = re.compile(
     r"\w[\w.-]*(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?", re.ASCII
 )
 _TIMEOUT_S: Final = 120
+# Of connections that were not made: nothing was sent then.
+_RETRIES: Final = 2
 _CHUNK_BYTES: Final = 32 << 20
 _READ_BYTES: Final = 1 << 20
 
@@ -181,14 +184,17 @@ def _registry(reference: str, *, plain_http: bool) -> Iterator[tuple[Any, Any]]:
         raise RegistryError(
             f"{reference!r} is no reference", hint="write it as registry.example.com/models/minilm:1.0"
         )
+    import requests
     from oras.provider import Registry
 
     client = Registry(insecure=plain_http)
+    # Its own retries wait for two minutes where nobody listens.
+    client.do_request = partial(inspect.unwrap(Registry.do_request), client)
+    client.session.request = partial(client.session.request, timeout=_TIMEOUT_S)
+    for scheme in ("http://", "https://"):
+        client.session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=_RETRIES))
     container = client.get_container(reference)
     client.auth.load_configs(container)
-    client.session.request = partial(client.session.request, timeout=_TIMEOUT_S)
-    import requests
-
     try:
         yield client, container
     except (requests.RequestException, ValueError) as error:  # oras raises ValueError where it has no access

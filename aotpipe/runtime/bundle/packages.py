@@ -87,7 +87,7 @@ def package(
         server: Which one.
         out: A new or empty folder.
         image: Of KServe: a container image with `aotpipe[serve]`.
-        storage_uri: Of KServe: where it finds the bundle, such as `oci://registry.example.com/models/minilm:1.0`.
+        storage_uri: Of KServe: where it finds the bundle, such as `oci://registry.example.com/minilm:1.0`.
 
     Returns:
         The folder.
@@ -278,7 +278,7 @@ class _MlflowModel:
         self._runner = runner
         self._names = [spec.name for spec in runner.signature.tensor_inputs]
 
-    def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> dict[str, Array]:  # noqa: ARG002
+    def predict(self, model_input: Any, params: object = None) -> dict[str, Array]:  # noqa: ARG002
         """Call the model with a mapping of names to arrays, or with the array of its only input."""
         if isinstance(model_input, Mapping):
             return self._runner.infer({name: np.asarray(model_input[name]) for name in model_input})

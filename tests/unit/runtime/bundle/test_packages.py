@@ -124,7 +124,9 @@ def triton_utils() -> types.ModuleType:
 
     module.Tensor = Tensor
     module.TritonError = str
-    module.InferenceResponse = lambda outputs=(), error=None: types.SimpleNamespace(outputs=outputs, error=error)
+    module.InferenceResponse = lambda outputs=(), error=None: types.SimpleNamespace(
+        outputs=outputs, error=error
+    )
     module.get_input_tensor_by_name = lambda request, name: request.get(name)
     return module
 
