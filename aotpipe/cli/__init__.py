@@ -89,8 +89,9 @@ class _Lazy(click.Group):
 def _command(name: str) -> click.Command:
     """A command that has stdout for itself."""
     module, _ = _COMMANDS[name]
-    command = copy(getattr(import_module(f"aotpipe.cli.{module}"), name))
+    command: click.Command = copy(getattr(import_module(f"aotpipe.cli.{module}"), name))
     run = command.callback
+    assert run is not None
 
     def callback(**given: Any) -> Any:
         text.take_stdout()

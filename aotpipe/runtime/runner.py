@@ -208,7 +208,7 @@ class BaseRunner(ABC, Generic[E]):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _entry(self, name: str | None) -> E:
+    def _entry(self, name: object) -> E:
         entries = self._entries
         if not entries:
             self._require_open()

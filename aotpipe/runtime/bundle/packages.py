@@ -38,12 +38,12 @@ _TRITON: Final[Mapping[str, str]] = {
     **{name: f"TYPE_{name.upper()}" for name in _INTEGERS},
     **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
 }
-_NUMPY: Final = frozenset(_TRITON)
 _TRITON_MODEL: Final = '''\
 """Runs the bundle beside this file in Triton's Python backend; needs `pip install aotpipe`."""
 
 import os
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 import aotpipe
@@ -61,14 +61,24 @@ class TritonPythonModel:
     def answer(self, request):
         tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in self.names}
         try:
-            given = {name: tensor.as_numpy() for name, tensor in tensors.items() if tensor is not None}
+            given = {name: array(tensor) for name, tensor in tensors.items() if tensor is not None}
             found = self.runner.infer(given)
         except aotpipe.errors.AotpipeError as error:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in found.items()])
+        return pb_utils.InferenceResponse([tensor(name, array) for name, array in found.items()])
 
     def finalize(self):
         self.runner.close()
+
+
+def array(tensor):
+    # as_numpy() of a backend that was built for numpy 1 repeats one element where numpy 2 is installed.
+    return np.from_dlpack(tensor)
+
+
+def tensor(name, array):
+    # It takes no empty ones.
+    return pb_utils.Tensor.from_dlpack(name, array) if array.size else pb_utils.Tensor(name, array)
 '''
 
 
@@ -142,7 +152,7 @@ def _copy(bundle: Bundle, folder: Path) -> None:
             to.write_bytes(files.content(bundle, name).data)
 
 
-def _stateless(manifest: Manifest, server: str) -> Signature:
+def _served(manifest: Manifest, server: str) -> Signature:
     """The signature of the entry point that `load(...).infer` calls.
 
     Raises:
@@ -150,21 +160,12 @@ def _stateless(manifest: Manifest, server: str) -> Signature:
     """
     named = {name: each for name, each in manifest.signatures.items() if not each.specializes}
     signature = next(iter(named.values())) if len(named) == 1 else named.get("forward")
-    kinds = (
-        {spec.dtype for spec in (*signature.tensor_inputs, *signature.tensor_outputs)} if signature else set()
-    )
     reason = (
         f"it has the entry points {', '.join(named)}, and none is called `forward`"
         if signature is None
-        else "it keeps state between calls, and the calls of all clients would share it"
-        if signature.state
-        else "a call may leave inputs out"
-        if signature.optional or signature.optional_outputs
-        else f"it takes or gives {', '.join(sorted(kinds - _NUMPY))}"
-        if kinds - _NUMPY
         else "a part of it is Python, which is named where it is loaded"
         if manifest.parts
-        else ""
+        else _refusal(signature, server)
     )
     if signature is None or reason:
         raise BundleError(
@@ -175,18 +176,31 @@ def _stateless(manifest: Manifest, server: str) -> Signature:
     return signature
 
 
+def _refusal(signature: Signature, server: str) -> str:
+    """Why a server takes no calls of a signature; empty where it does."""
+    specs = (*signature.tensor_inputs, *signature.tensor_outputs)
+    if signature.state:
+        return "it keeps state between calls, and the calls of all clients would share it"
+    if signature.optional or signature.optional_outputs:
+        return "a call may leave inputs out"
+    if unknown := sorted({spec.dtype for spec in specs} - _TRITON.keys()):
+        return f"it takes or gives {', '.join(unknown)}"
+    if server == "Triton" and not all(spec.dims for spec in specs):
+        return "it takes or gives tensors without dims, which the server has not"
+    return ""
+
+
 def _shape(spec: TensorSpec) -> list[int]:
-    return [dim if isinstance(dim, int) else -1 for dim in spec.dims]
+    # Triton has no dims of 0 but variable ones.
+    return [dim if isinstance(dim, int) and dim else -1 for dim in spec.dims]
 
 
 def _triton_config(manifest: Manifest) -> str:
-    signature = _stateless(manifest, "Triton")
+    signature = _served(manifest, "Triton")
 
     def tensors(specs: Sequence[TensorSpec]) -> str:
         return ",\n".join(
-            f"  {{ name: {json.dumps(spec.name)} data_type: {_TRITON[spec.dtype]} "
-            # It has no tensors without dims.
-            + (f"dims: {_shape(spec)} }}" if spec.dims else "dims: [1] reshape: { shape: [] } }")
+            f"  {{ name: {json.dumps(spec.name)} data_type: {_TRITON[spec.dtype]} dims: {_shape(spec)} }}"
             for spec in specs
         )
 
@@ -237,7 +251,7 @@ def _kserve(manifest: Manifest, image: str, storage_uri: str) -> dict[str, Any]:
 
 
 def _mlmodel(manifest: Manifest) -> dict[str, Any]:
-    signature = _stateless(manifest, "MLflow")
+    signature = _served(manifest, "MLflow")
 
     def schema(specs: Sequence[TensorSpec]) -> str:
         return json.dumps(

@@ -28,7 +28,7 @@ def stateful(tmp_path: Path) -> Path:
 
 
 def signature(**changes: object) -> Signature:
-    given = {"inputs": (TensorSpec("x", "float32", ("batch", 4)), TensorSpec("n", "int64", ()))}
+    given = {"inputs": (TensorSpec("x", "float32", ("batch", 4)), TensorSpec("n", "int64", (0,)))}
     return Signature(**{**given, "outputs": (TensorSpec("y", "float16", (3,)),), **changes})
 
 
@@ -47,7 +47,7 @@ def test_a_triton_configuration_is_one() -> None:
     assert (found.name, found.backend, found.max_batch_size) == ("Small_net", "python", 0)
     x, n = found.input
     assert (x.name, x.data_type, list(x.dims)) == ("x", model_config.TYPE_FP32, [-1, 4])
-    assert (n.data_type, list(n.dims), n.HasField("reshape")) == (model_config.TYPE_INT64, [1], True)
+    assert (n.data_type, list(n.dims)) == (model_config.TYPE_INT64, [-1])
     assert found.output[0].data_type == model_config.TYPE_FP16
 
 
@@ -60,11 +60,12 @@ STATE = (TensorSpec("total", "float32", (2,)),)
         (Manifest(signature(state=STATE)), "keeps state"),
         (Manifest(signature(), signature(), names=("prefill", "decode")), "entry points prefill, decode"),
         (Manifest(signature(outputs=(TensorSpec("y", "bfloat16", (3,)),))), "bfloat16"),
+        (Manifest(signature(outputs=(TensorSpec("y", "float32", ()),))), "without dims"),
     ],
 )
 def test_what_a_server_cannot_take_is_refused(manifest: Manifest, said: str) -> None:
     with pytest.raises(BundleError, match="cannot serve") as caught:
-        packages._stateless(manifest, "Triton")
+        packages._served(manifest, "Triton")
     assert said in caught.value.reason
 
 
@@ -115,13 +116,17 @@ def answer(path: Path) -> np.ndarray:
 
 
 def triton_utils() -> types.ModuleType:
-    """What Triton gives a model, as far as it is called: the server itself is not there in a quick test."""
+    """What Triton gives a model, as far as it is called, for quick tests: the server is no package here.
+
+    Its tensors are what `from_dlpack` takes, as numpy's arrays are.
+    """
     module = types.ModuleType("triton_python_backend_utils")
 
     class Tensor(types.SimpleNamespace):
         def __init__(self, name: str, array: np.ndarray) -> None:
             super().__init__(name=name, as_numpy=lambda: array)
 
+    Tensor.from_dlpack = lambda name, array: Tensor(name, np.from_dlpack(array))
     module.Tensor = Tensor
     module.TritonError = str
     module.InferenceResponse = lambda outputs=(), error=None: types.SimpleNamespace(
@@ -136,11 +141,10 @@ def test_the_model_of_triton_answers_as_the_bundle(
 ) -> None:
     out = bundle.package(bundle.archive(linear, tmp_path / "b.tar"), "triton", tmp_path / "out")
     [folder] = out.iterdir()
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils := triton_utils())
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", triton_utils())
     model = runpy.run_path(str(folder / "1" / "model.py"))["TritonPythonModel"]()
     model.initialize({"model_repository": str(folder), "model_version": "1"})
-    given = {name: utils.Tensor(name, array) for name, array in CALL.items()}
-    right, wrong = model.execute([given, {"input": utils.Tensor("input", np.ones((9, 4), np.float32))}])
+    right, wrong = model.execute([CALL, {"input": np.ones((9, 4), np.float32)}])
     np.testing.assert_array_equal(right.outputs[0].as_numpy(), answer(linear))
     assert "at most 8" in wrong.error or "batch" in wrong.error
     model.finalize()
