@@ -94,6 +94,7 @@ def provenance(bundle: Bundle) -> dict[str, Any]:
                     "model": manifest.name,
                     "targets": [each.target for each in manifest.programs],
                     "precision": str(manifest.precision or ""),
+                    "quantization": str(manifest.quantization or ""),
                 },
                 "internalParameters": {
                     "flags": {each.target: list(each.flags) for each in _programs(manifest)},

@@ -153,7 +153,11 @@ def described(manifest: Manifest) -> tuple[dict[str, Any], bytes]:
     config = _dump(
         {
             "descriptor": {"name": manifest.name, "version": manifest.digest},
-            "config": {"format": "aotpipe", "precision": str(manifest.precision or "float32")},
+            "config": {
+                "format": "aotpipe",
+                **({"precision": str(manifest.precision)} if manifest.precision else {}),
+                **({"quantization": str(manifest.quantization)} if manifest.quantization else {}),
+            },
             "modelfs": {"type": "layers", "diffIds": [sha256 for sha256, _ in sizes.values()]},
         }
     )
