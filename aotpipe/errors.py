@@ -255,6 +255,10 @@ class ProgramCrashed(AotpipeError, exit_code=41, stage="run"):
     """A compiled program died, hung or reported a failure while it ran."""
 
 
+class RunnerClosed(AotpipeError, RuntimeError, exit_code=48, stage="run"):
+    """A runner was called after it was closed."""
+
+
 class IslandFailed(AotpipeError, exit_code=42, stage="run"):
     """An eager island raised, or gave something else than at the build; the state is unchanged."""
 
@@ -293,6 +297,10 @@ class IslandNotFound(BundleError, exit_code=57):
 
 class SignatureInvalid(BundleError, exit_code=58):
     """A bundle is not signed, not with that key, or was changed since; or the key cannot be used."""
+
+
+class RegistryError(BundleError, exit_code=59):
+    """An OCI registry does not take or give a bundle."""
 
 
 class InputError(AotpipeError, exit_code=60, stage="input"):

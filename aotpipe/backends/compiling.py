@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from aotpipe.core.targets import Backend
-from aotpipe.errors import CompileError, CompilerOutOfMemory, CompileTimeout, DiskFull
+from aotpipe.errors import CompileError, CompilerOutOfMemory, CompileTimeout
 from aotpipe.runtime.process import Outcome
 from aotpipe.runtime.toolchain import source_digest
 from aotpipe.runtime.xla import container
@@ -31,21 +28,6 @@ def sources(backend: Backend) -> tuple[Path, ...]:
 def backend_digest(backend: Backend) -> str:
     """SHA-256 of the source of a backend, read once per process: part of the key of each of its programs."""
     return source_digest(*sources(backend))
-
-
-@contextmanager
-def files_fit() -> Iterator[None]:
-    """Report a full disk while a compiler's files are written.
-
-    Raises:
-        DiskFull: There is no space left for them.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise DiskFull("no space left for the compiler's files", reason=str(error)) from error
 
 
 def limit_error(

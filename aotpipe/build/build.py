@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from typing import Any, Unpack
 
 from aotpipe.build import budgets, matrix, report_folder
@@ -34,7 +34,7 @@ from aotpipe.core.targets import DEFAULT, Target
 from aotpipe.errors import AotpipeError, BudgetExceeded, CompileError
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.loading import why_not_runnable
-from aotpipe.runtime.store import typed_os_errors
+from aotpipe.runtime.store import typed_os_errors, workspace
 from aotpipe.validate.kept import to_keep
 
 
@@ -189,8 +189,8 @@ def _run(request: Request, settings: Settings, draft: Draft, recorder: Recorder)
     draft.write("before its first stage", recorder)
     request.require_installed()
     try:
-        with TemporaryDirectory(prefix="aotpipe-build-", ignore_cleanup_errors=True) as folder:
-            return _build(work, Path(folder))
+        with workspace("build") as folder:
+            return _build(work, folder)
     finally:
         work.cache.close()
 
@@ -344,6 +344,7 @@ def _packed(work: _Work, prepared: Prepared, results: Mapping[Target, matrix.Res
             parts=prepared.loadable.parts,
             precision=work.request.precision,
             quantization=work.request.quantization,
+            materials=prepared.materials,
             modules=texts if work.settings.keep_modules else None,
         )
 

@@ -15,7 +15,6 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, assert_never
 
 from aotpipe.backends import ModuleKey, Ruleset, legalization
@@ -33,7 +32,7 @@ from aotpipe.model.garbage_collector import import_torch, rarer_collections
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
 from aotpipe.runtime.islands.chain import Parts
-from aotpipe.runtime.store import typed_os_errors
+from aotpipe.runtime.store import typed_os_errors, workspace
 from aotpipe.runtime.xla import buckets
 from aotpipe.validate import Loadable
 
@@ -294,8 +293,8 @@ class Chain:
             DiskFull, ReadOnly: The weights cannot be written.
         """
         weights, state = self.arrays()
-        with TemporaryDirectory(prefix="aotpipe-weights-", ignore_cleanup_errors=True) as folder:
-            path, _ = write_weights(weights, state, Path(folder))
+        with workspace("weights") as folder:
+            path, _ = write_weights(weights, state, folder)
             yield self.loadable_from(path, state)
 
     def loadable_from(self, weights: Path, initial_state: Mapping[str, Array]) -> Loadable:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from aotpipe.core.serialization import ELSEWHERE
 from aotpipe.core.stages import Finding
+from aotpipe.model import user_code
 
 FrontStage = Literal["load", "canonicalize", "export", "legalize", "lower", "reference", "weights"]
 """Those of a build that all its targets share."""
@@ -93,13 +94,18 @@ class Recorder:
 
     @contextmanager
     def stage(self, stage: Stage, target: str = "") -> Iterator[Running]:
-        """Time the body as one stage."""
+        """Time the body as one stage.
+
+        Raises:
+            ModelError: The body ran the user's code, and that did what it may not (`model.user_code`).
+        """
         self._tell(StageStarted(stage=stage, target=target))
         running = Running()
         failed = True
         start = time.perf_counter()
         try:
-            yield running
+            with user_code.contained():
+                yield running
             failed = False
         finally:
             done = StageFinished(

@@ -12,6 +12,7 @@ is loaded for a target that says `executed`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -95,7 +96,9 @@ class _Judge:
         # A time is one of this host, and so is the claim that a program ran here, or could not.
         here = [toolchain.tools_digest(), toolchain.host_digest()]
         runs = why_not_runnable(compiled.target, compiled.host_features)
-        key = digest([compiled.digest, self.ready.prepared.digest, self.latency, *here, runs])
+        # The program itself: what is kept under its digest may have been changed since.
+        program = hashlib.sha256(compiled.payload).hexdigest()
+        key = digest([compiled.digest, program, self.ready.prepared.digest, self.latency, *here, runs])
         cache = self.compiling.cache
         try:
             with cache.recorder.stage("validate", str(compiled.target)) as running:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final, get_args
+from typing import TYPE_CHECKING, ClassVar, Final, get_args
 
 from aotpipe.backends import ModuleKey
 from aotpipe.build.cache import Cache
@@ -31,6 +31,7 @@ from aotpipe.build.request import Request
 from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json, to_json
 from aotpipe.core.stages import Canonical, Finding, Lowered
+from aotpipe.model import source_files
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file, toolchain
 from aotpipe.runtime.bundle.files import parted
@@ -38,6 +39,9 @@ from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.store import Entry, Source, digest
 from aotpipe.validate import Loadable
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 FRONT_STAGES: Final[tuple[FrontStage, ...]] = get_args(FrontStage)
 _INDEX: Final = "prepared.json"
@@ -50,6 +54,7 @@ class Prepared:
 
     Attributes:
         digest: Of everything that can change what the programs compute or are compared with.
+        materials: The SHA-256 of what the modules were made of, and of these (`manifest.Manifest`).
     """
 
     __pydantic_config__: ClassVar = {"arbitrary_types_allowed": True}
@@ -62,6 +67,7 @@ class Prepared:
     findings: tuple[Finding, ...]
     digest: str
     coverage: Coverage = UNKNOWN
+    materials: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ops(self) -> dict[str, int]:
@@ -161,7 +167,27 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
         findings=(*chain.exported.findings, *notes, *found.findings),
         coverage=found.coverage,
         digest=digest_of(loadable, weights_sha256, chain.lowered, goldens_file.dumps(found.goldens)),
+        materials=_materials(chain),
     )
+
+
+def _materials(chain: Chain) -> dict[str, str]:
+    named = chain.request.model
+    sources = source_files.digests(named) if isinstance(named, str) else {}
+    return {
+        **{f"source/{name}": sha256 for name, sha256 in sources.items()},
+        **{f"exported/{each.name}": _exported_digest(each.program) for each in chain.exported.entries},
+        **{f"module/{name}": each.digest for name, each in chain.lowered.items()},
+    }
+
+
+def _exported_digest(program: ExportedProgram) -> str:
+    """Of its graphs as Python, its signature and the ranges of its sizes: no line of the source is in it."""
+    from torch.fx import GraphModule
+
+    graphs = [each.code for each in program.graph_module.modules() if isinstance(each, GraphModule)]
+    ranges = sorted(f"{name}: {found}" for name, found in program.range_constraints.items())
+    return digest([graphs, str(program.graph_signature), ranges])
 
 
 def files(prepared: Prepared) -> dict[str, Source]:

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, Unpack, cast
 
 import numpy as np
@@ -32,6 +30,7 @@ from aotpipe.runtime.bundle.files import open_bundle, parted
 from aotpipe.runtime.bundle.load import fitting, why_not_runnable
 from aotpipe.runtime.bundle.manifest import OF_COMPILED, WEIGHTS, Manifest, Program
 from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.store import workspace
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import Caller, Loadable, loaded, measure_latency
 from aotpipe.validate.timing import Timed, timing
@@ -99,9 +98,9 @@ def reopened(root: str | PathLike[str], targets: Sequence[str] = ()) -> Iterator
     found = {Target.parse(each.target): each for program in own.values() for each in program.variants} | own
     names = dict.fromkeys(each for name in targets for each in _chosen(name, found)) or own
     chosen = tuple(found[target] for target in names)
-    with TemporaryDirectory(prefix="aotpipe-rerun-") as folder:
+    with workspace("rerun") as folder:
         # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
-        weights = Path(folder) / WEIGHTS
+        weights = folder / WEIGHTS
         weights.write_bytes(files.content(bundle, WEIGHTS).data)
         yield Reopened(
             manifest=manifest,

@@ -11,7 +11,6 @@ any other exception the command prints one short notice, and writes the tracebac
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
 import sys
@@ -20,6 +19,8 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -54,7 +55,11 @@ _COMMANDS: Final = {
     "selftest": ("bundles", "Run a bundle's recorded calls on this host; needs no torch."),
     "serve": ("serve", "Answer requests over HTTP with the programs of bundles; needs no torch."),
     "archive": ("bundles", "Write a bundle as one file."),
+    "push": ("registries", "Push a bundle to an OCI registry."),
+    "pull": ("registries", "Pull a bundle from an OCI registry."),
+    "package": ("registries", "Write what Triton, KServe or MLflow loads a bundle by."),
     "sign": ("bundles", "Sign a bundle with a private key."),
+    "attest": ("bundles", "Write what a bundle was made of: SLSA provenance and a CycloneDX ML-BOM."),
     "verify": ("bundles", "Check every file of a bundle, and its signature."),
     "targets": ("host", "List the targets, and which can run here."),
     "cache": ("host", "Look at or empty the cache of stage results."),
@@ -72,13 +77,27 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"aotpipe.cli.{module}"), cmd_name)
-        return command
+        return _command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+@cache
+def _command(name: str) -> click.Command:
+    """A command that has stdout for itself."""
+    module, _ = _COMMANDS[name]
+    command: click.Command = copy(getattr(import_module(f"aotpipe.cli.{module}"), name))
+    run = command.callback
+    assert run is not None
+
+    def callback(**given: Any) -> Any:
+        text.take_stdout()
+        return run(**given)
+
+    command.callback = callback
+    return command
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -98,14 +117,28 @@ def main() -> NoReturn:
 
 def guarded(command: click.Command, argv: Sequence[str]) -> int:
     """Run a command line; returns its exit code and raises nothing."""
+    with text.own_stdout():
+        return _guarded(command, argv)
+
+
+def _guarded(command: click.Command, argv: Sequence[str]) -> int:
     try:
         with _sigterm_interrupts():
             code = command.main(args=list(argv), prog_name="aotpipe", standalone_mode=False)
-            sys.stdout.flush()
+            text.stdout().flush()
             return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        if "--json" not in argv:
+            error.show()
+            return error.exit_code
+        return _tell_json(
+            {
+                "error": "Usage",
+                "stage": "aotpipe",
+                "exit_code": error.exit_code,
+                "message": error.format_message(),
+            }
+        )
     except (KeyboardInterrupt, click.Abort):
         return _tell(Interrupted("interrupted", reason="no result was written"), argv)
     except AotpipeError as error:
@@ -114,9 +147,9 @@ def guarded(command: click.Command, argv: Sequence[str]) -> int:
         return error.code if isinstance(error.code, int) else 1  # click's answer to a closed stdout
     except BrokenPipeError:
         # The reader of stdout is gone; Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), text.stdout().fileno())
         return 128 + signal.SIGPIPE
-    except Exception as error:  # noqa: BLE001  # the outermost frame: everything else is a bug of aotpipe
+    except BaseException as error:  # noqa: BLE001  # the outermost frame: everything else is a bug of aotpipe
         return _tell_bug(error, argv)
 
 
@@ -135,22 +168,27 @@ def leave(code: int) -> NoReturn:
 def _tell(error: AotpipeError, argv: Sequence[str]) -> int:
     text.annotate(error)
     if "--json" in argv:
-        click.echo(json.dumps(error.to_json(), indent=2))
-    else:
-        click.echo(str(error), err=True)
+        return _tell_json(error.to_json())
+    text.say(str(error))
     return error.exit_code
 
 
-def _tell_bug(error: Exception, argv: Sequence[str]) -> int:
+def _tell_json(error: dict[str, Any]) -> int:
+    text.echo_json(error)
+    code: int = error["exit_code"]
+    return code
+
+
+def _tell_bug(error: BaseException, argv: Sequence[str]) -> int:
     path = _write_traceback(argv)
     message = f"{type(error).__name__}: {error}".splitlines()[0]
     if "--json" in argv:
-        bug = {"error": "Bug", "stage": "aotpipe", "exit_code": BUG, "message": message, "log": path or None}
-        click.echo(json.dumps(bug, indent=2))
-        return BUG
-    click.echo(f"error[bug]: aotpipe failed where it should not: {message}", err=True)
+        return _tell_json(
+            {"error": "Bug", "stage": "aotpipe", "exit_code": BUG, "message": message, "log": path or None}
+        )
+    text.say(f"error[bug]: aotpipe failed where it should not: {message}")
     if path:
-        click.echo(f"  log: {path}\n  hint: please report it, with this file", err=True)
+        text.say(f"  log: {path}\n  hint: please report it, with this file")
     else:
         traceback.print_exc()
     return BUG

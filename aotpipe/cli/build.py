@@ -78,21 +78,21 @@ def build(
         text.echo_json(report)
         return report.exit_code
     if report.targets:
-        click.echo(result.targets_table(report))
-        click.echo(result.coverage(report))
+        text.echo(result.targets_table(report))
+        text.echo(result.coverage(report))
     estimates = ((row.target, result.largest(row.estimates)) for row in report.targets)
     if cost := result.estimates_table(estimates):
-        click.echo("\n" + cost)
+        text.echo("\n" + cost)
     if profile:
-        click.echo("\n" + result.profile_table(report))
-        click.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
+        text.echo("\n" + result.profile_table(report))
+        text.echo(f"\ntrace   {outcome.folder / 'trace.json'} (opens in ui.perfetto.dev)")
     if not report.ok:
         text.say(result.failures(report) if report.failure else "\n" + result.failures(report))
     if outcome.folder.is_dir():
         # Of a build that came to no result there is nothing on stdout.
-        (text.say if report.failure else click.echo)("\n" + result.paths(report, outcome.folder))
+        (text.say if report.failure else text.echo)("\n" + result.paths(report, outcome.folder))
     if report.up_to_date:
-        click.echo("up to date")
+        text.echo("up to date")
     return report.exit_code
 
 
@@ -136,7 +136,7 @@ def export(*, model: str, options: dict[str, Any], out: Path | None, as_json: bo
         name = exported.canonical.spec.name
         text.echo_json({"name": name, "entry_points": signatures, "findings": exported.findings})
         return
-    click.echo("\n\n".join(signature_text(name, signature) for name, signature in signatures.items()))
+    text.echo("\n\n".join(signature_text(name, signature) for name, signature in signatures.items()))
 
 
 @click.command()
@@ -202,12 +202,12 @@ def compile(  # noqa: A001  # the command's name
         )
         for program in programs
     ]
-    click.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
+    text.echo(text.table(("target", "size", "compiled in", "peak memory", "program"), lines))
     for program in programs:
         if program.partition is not None:
-            click.echo(f"{program.target}: {program.partition}")
+            text.echo(f"{program.target}: {program.partition}")
     if cost := result.estimates_table((str(program.target), program.estimates) for program in programs):
-        click.echo("\n" + cost)
+        text.echo("\n" + cost)
 
 
 def _module_file(module: ModuleKey, lowered: Collection[ModuleKey]) -> str:

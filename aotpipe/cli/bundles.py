@@ -1,4 +1,4 @@
-"""`aotpipe inspect`, `selftest`, `validate`, `bench`, `islands`, `sign`, `verify`: of a finished bundle."""
+"""The commands on a finished bundle, but for `serve`."""
 
 from __future__ import annotations
 
@@ -316,6 +316,22 @@ def sign(*, bundle: Path, key: Path, signature: Path | None, as_json: bool) -> N
     from aotpipe.runtime import bundle as bundles
 
     found = {"signature": str(bundles.sign(bundle, key, signature=signature))}
+    text.show(found, lambda: text.fields(found), as_json=as_json)
+
+
+@click.command()
+@options.bundle
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="What both names begin with.")
+@options.as_json
+def attest(*, bundle: Path, out: Path | None, as_json: bool) -> None:
+    """Write what BUNDLE was made of: OUT.intoto.json, SLSA provenance, and OUT.cdx.json, a CycloneDX ML-BOM.
+
+    Equal bundles give equal bytes, whoever writes them, where and when.
+    """
+    from aotpipe.runtime import bundle as bundles
+
+    provenance, bom = map(str, bundles.attest(bundle, out))
+    found = {"provenance": provenance, "bom": bom}
     text.show(found, lambda: text.fields(found), as_json=as_json)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -28,11 +30,47 @@ _STYLES: Final = {
 }
 """By what a cell says."""
 _UNLIMITED: Final = 1 << 16
+_STDOUT: Final[ContextVar[TextIO | None]] = ContextVar("stdout", default=None)
 
 
 def echo_json(value: object) -> None:
     """Print one JSON value on stdout."""
-    click.echo(json.dumps(to_json(value), indent=2, allow_nan=False))
+    echo(json.dumps(to_json(value), indent=2, allow_nan=False))
+
+
+def echo(line: str, *, nl: bool = True) -> None:
+    """Print data: on the stdout that this process began with."""
+    click.echo(line, file=stdout(), nl=nl)
+
+
+def stdout() -> TextIO:
+    """Where data goes."""
+    return _STDOUT.get() or sys.stdout
+
+
+@contextmanager
+def own_stdout() -> Iterator[None]:
+    """In the body `take_stdout` may be called; after it Python's stdout is what it was."""
+    before, token = sys.stdout, _STDOUT.set(sys.stdout)
+    try:
+        yield
+    finally:
+        if stdout() is before:  # else the process is at its end
+            sys.stdout = before
+        _STDOUT.reset(token)
+
+
+def take_stdout() -> None:
+    """Keep stdout for data: what a model writes there, from Python, C or another process, goes to stderr."""
+    if (stream := _STDOUT.get()) is None:
+        return
+    with suppress(OSError, ValueError, AttributeError):  # closed, or no file of the system's
+        if stream.fileno() == 1:
+            stream.flush()
+            stream = os.fdopen(os.dup(1), "w", encoding=stream.encoding, errors=stream.errors)
+            os.dup2(2, 1)
+    _STDOUT.set(stream)
+    sys.stdout = sys.stderr
 
 
 def show(value: object, to_text: Callable[[], str], *, as_json: bool) -> None:
@@ -40,7 +78,7 @@ def show(value: object, to_text: Callable[[], str], *, as_json: bool) -> None:
     if as_json:
         echo_json(value)
     else:
-        click.echo(to_text())
+        echo(to_text())
 
 
 def annotate(error: AotpipeError) -> None:
@@ -81,7 +119,7 @@ def _rendered(grid: Table, rows: Iterable[Sequence[str]]) -> str:
 
     for row in rows:
         grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    console = Console(width=None if sys.stdout.isatty() else _UNLIMITED)
+    console = Console(file=stdout(), width=None if stdout().isatty() else _UNLIMITED)
     with console.capture() as captured:
         console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -74,9 +74,9 @@ def canonicalize(
         text.echo_json(found.to_json() | {"path": None if out is None else str(out)})
         return
     if diff:
-        click.echo(found.diff(), nl=False)
+        text.echo(found.diff(), nl=False)
     elif out is None:
-        click.echo(found.text, nl=False)
+        text.echo(found.text, nl=False)
     if not quiet:
         text.say(summary(found, out))
 

@@ -186,7 +186,7 @@ def _run(action: Callable[[], _T], place: str) -> _T:
     try:
         _seed()
         return action()
-    except (AotpipeError, KeyboardInterrupt, MemoryError):
+    except (AotpipeError, KeyboardInterrupt, MemoryError, GeneratorExit):
         raise
     except ModuleNotFoundError as error:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):

@@ -86,6 +86,11 @@ class Checker:
         Raises:
             InputError: An input is unknown, missing, or does not fit.
         """
+        if not isinstance(inputs, dict | Mapping):
+            raise InputError(
+                f"the inputs are {type(inputs).__name__!r}, not a mapping of names to arrays",
+                hint=f"pass {{{', '.join(f'{name!r}: ...' for name, *_ in self._leaves)}}}",
+            )
         if self._packer.applies(inputs):
             inputs = self._packer.pack(inputs)
         arrays: list[Array] = []
@@ -167,7 +172,7 @@ class Checker:
         for leaf in self.signature.inputs:
             if isinstance(leaf, Constant) and leaf.name == name:
                 return f"it was fixed to {leaf.value!r} when the model was exported; leave it out"
-        close = difflib.get_close_matches(name, self._names, n=1, cutoff=0.4)
+        close = difflib.get_close_matches(str(name), self._names, n=1, cutoff=0.4)
         return f"did you mean {close[0]}?" if close else "leave it out"
 
 
@@ -194,7 +199,7 @@ def converted(spec: TensorSpec, value: ArrayLike, dtype: np.dtype[Any]) -> Array
             numbers = np.asarray(value, object)
             if all(type(number) is int for number in numbers.reshape(-1)):
                 array = numbers.astype(np.uint64)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+    except Exception as error:  # an object of the caller's raises what it likes
         kind = InputShape if "inhomogeneous" in str(error) else InputDtype
         raise kind(
             f"input {spec.name!r} is {type(value).__name__!r}, which is no array",

@@ -79,7 +79,7 @@ def run(
     started = time.monotonic()
     with (folder / "stdout.txt").open("wb") as stdout, stderr_path.open("wb") as stderr:
         process = subprocess.Popen(
-            argv,
+            [*_ending_with_its_parent(), *argv],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -180,6 +180,18 @@ def peak_bytes(pid: int) -> int:
         return 0
     _, _, rest = status.partition("VmHWM:")
     return int(rest.split(maxsplit=1)[0]) * 1024 if rest else 0
+
+
+def _ending_with_its_parent() -> Sequence[str]:
+    """What starts a tool, with its arguments after it, so that it ends with the thread that waits for it."""
+    if sys.platform != "linux":
+        return ()
+    # What is called between fork and exec (`preexec_fn`) may wait for a lock that another thread had.
+    code = (
+        "import ctypes, os, sys; ctypes.CDLL(None).prctl(%d, %d); "
+        "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+    )
+    return (sys.executable, "-I", "-S", "-c", code % (_PR_SET_PDEATHSIG, signal.SIGKILL), str(os.getpid()))
 
 
 def become_child(parent: int) -> bool:

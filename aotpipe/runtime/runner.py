@@ -27,6 +27,7 @@ from aotpipe.errors import (
     InputShape,
     MissingWeight,
     ProgramCrashed,
+    RunnerClosed,
 )
 from aotpipe.runtime.input_checks import Checker
 
@@ -223,15 +224,15 @@ class BaseRunner(ABC, Generic[E]):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _entry(self, name: str | None) -> E:
+    def _entry(self, name: object) -> E:
         entries = self._entries
         if not entries:
             self._require_open()
         known = self._named if name is None else entries
         if name is None:
             name = next(iter(known)) if len(known) == 1 else "forward"
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+        if not isinstance(name, str) or name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
             raise InputError(
                 f"no entry point is called {name!r}",
                 reason=f"the entry points are: {', '.join(known)}",
@@ -241,7 +242,7 @@ class BaseRunner(ABC, Generic[E]):
 
     def _require_open(self) -> None:
         if not self._is_open:
-            raise RuntimeError("this runner is closed")
+            raise RunnerClosed("this runner is closed", hint="load the bundle again")
 
     def _require_process(self) -> None:
         if self._process != os.getpid():

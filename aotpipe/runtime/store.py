@@ -16,16 +16,16 @@ import hashlib
 import json
 import os
 import re
-import shutil
+import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 from aotpipe.errors import DiskFull, ReadOnly, StoreError
+from aotpipe.runtime import temporary
 
 Kind = Literal["record", "prepared", "compiled", "validated"]
 Source = bytes | Callable[[Path], str | None]
@@ -35,6 +35,7 @@ DEFAULT_MAX_BYTES: Final = 10 * 10**9
 _INDEX: Final = "entry.json"
 _UNITS: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _ABANDONED_S: Final = 24 * 3600
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -64,7 +65,7 @@ def typed_os_errors(what: str, path: Path, *, hint: str = "") -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         match error.errno:
-            case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            case code if code in _FULL:
                 raise DiskFull(
                     f"no space for {what} in {path}", reason=reason, hint=hint or f"free space below {path}"
                 ) from error
@@ -76,6 +77,29 @@ def typed_os_errors(what: str, path: Path, *, hint: str = "") -> Iterator[None]:
                 ) from error
             case _:
                 raise StoreError(f"{what} cannot be written to {path}", reason=reason, hint=hint) from error
+
+
+@contextmanager
+def workspace(purpose: str) -> Iterator[Path]:
+    """A folder for temporary files while the body runs; `purpose`, a word, stands in its name.
+
+    Raises:
+        DiskFull: There is no space left for them.
+        ReadOnly, StoreError: There is no folder for temporary files that can be written.
+    """
+    hint = "free space there, or set TMPDIR to another folder"
+    with ExitStack() as stack:
+        with typed_os_errors("temporary files", Path("TMPDIR"), hint=hint):
+            place = Path(tempfile.gettempdir())
+        with typed_os_errors("temporary files", place, hint=hint):
+            folder = stack.enter_context(temporary.folder(place, f"aotpipe-{purpose}-", mode=0o700))
+        try:
+            yield folder
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            with typed_os_errors("temporary files", place, hint=hint):
+                raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +214,8 @@ class Store:
 
         limit = self.max_bytes if max_bytes is None else max_bytes
         freed = 0
-        with suppress(Timeout, OSError), FileLock(self.root / "lock", timeout=0):
-            self._sweep()
+        with suppress(Timeout, OSError), FileLock(self.root / "lock", timeout=0), self._temporary():
+            self._sweep_logs()
             entries = sorted(self._entries(), key=lambda entry: entry[1])
             total = sum(size for *_, size in entries)
             for _, _, path, size in entries:
@@ -221,20 +245,15 @@ class Store:
         assert _KEY.fullmatch(key), f"not a full SHA-256: {key!r}"
         return self.root / kind / key[:2] / key
 
-    def _temporary(self) -> Path:
-        return self.root / "tmp" / uuid.uuid4().hex
+    def _temporary(self) -> AbstractContextManager[Path]:
+        return temporary.folder(self.root / "tmp")
 
     @contextmanager
     def _work(self) -> Iterator[Path]:
         """A new folder, which is gone after the block unless it was renamed."""
-        work = self._temporary()
         hint = f"set AOTPIPE_CACHE to another folder than {self.root}, or build with --no-cache"
-        with typed_os_errors("the cache", self.root, hint=hint):
-            try:
-                work.mkdir(parents=True)
-                yield work
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+        with typed_os_errors("the cache", self.root, hint=hint), self._temporary() as work:
+            yield work
 
     def _entries(self) -> Iterator[tuple[str, int, Path, int]]:
         """Every entry: kind, last use in ns, path, size."""
@@ -247,17 +266,14 @@ class Store:
 
     def _discard(self, path: Path) -> None:
         """Make an entry vanish at once; what cannot be removed was read-only and will fail again."""
-        grave = self._temporary()
-        with suppress(OSError):
-            grave.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(grave)
-        shutil.rmtree(grave, ignore_errors=True)
+        with suppress(OSError), self._temporary() as grave:
+            path.rename(grave / path.name)
 
-    def _sweep(self) -> None:
-        for path in (*(self.root / "tmp").glob("*"), *self.logs.glob("*")):
+    def _sweep_logs(self) -> None:
+        for path in self.logs.glob("*"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _ABANDONED_S:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    path.unlink()
 
 
 def parse_size(text: str) -> int:

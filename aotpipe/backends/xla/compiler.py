@@ -18,13 +18,12 @@ import json
 import re
 import signal
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, files_fit, limit_error
+from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, limit_error
 from aotpipe.backends.xla import tool
 from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.estimate.figures import COLLECTIVES
@@ -86,8 +85,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     # What a chip of a mesh has of them only its compiler tells.
     for program in index["programs"] if "mesh" not in index else ():
         chips.require_room(program, target, lowered.largest.get(chips.name_of(program), ()))
-    with files_fit(), tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as name:
-        folder = Path(name)
+    with store.workspace("compile") as folder:
         modules = {key: parts[key] for key in wanted}
         outcome = _run(folder, target, flags, modules, mesh, timeout_s, limit)
         if outcome.ending != "exited" or outcome.code != 0:

@@ -1,7 +1,7 @@
 """Puts a folder in the place of another in one step.
 
 Whoever looks sees the old folder or the new one, never a part and, on Linux, never neither. What a killed
-process left beside the destination is removed by the next one. Torch-free.
+process left beside the destination, the next one removes. Torch-free.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import re
 import shutil
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from aotpipe.runtime import temporary
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -31,15 +31,10 @@ def folder(destination: Path) -> Iterator[Path]:
     Raises:
         OSError: The destination cannot be written.
     """
-    _sweep(destination)
-    work = destination.with_name(f".{destination.name}.{os.getpid()}-{uuid.uuid4().hex}{_SUFFIX}")
-    try:
-        work.mkdir()
+    # After an exchange it is the folder that was replaced.
+    with temporary.folder(destination.parent, f".{destination.name}.", _SUFFIX) as work:
         yield work
         _put(work, destination)
-    finally:
-        # After an exchange this is the folder that was replaced.
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _put(work: Path, destination: Path) -> None:
@@ -76,21 +71,3 @@ def _swap(work: Path, destination: Path) -> None:
         aside.rename(destination)
         raise
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sweep(destination: Path) -> None:
-    """Remove what processes that are gone left of this destination."""
-    pattern = re.compile(rf"\.{re.escape(destination.name)}\.(\d+)-\w+(-old)?{re.escape(_SUFFIX)}")
-    with suppress(OSError):
-        for path in destination.parent.iterdir():
-            found = pattern.fullmatch(path.name)
-            if found and not _is_alive(int(found[1])):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True

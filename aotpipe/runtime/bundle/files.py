@@ -60,8 +60,13 @@ def open_bundle(folder: str | PathLike[str]) -> Bundle:
     """
     if isinstance(folder, Trusted):
         return folder
-    root = Path(folder)
-    if root.is_file():
+    try:
+        root = Path(folder)
+        is_file = root.is_file()
+    except (TypeError, ValueError, OSError) as error:
+        place = str(folder)[:200]
+        raise BundleNotFound(f"there is no bundle at {place!r}", reason=str(error)[:200]) from error
+    if is_file:
         with _opened(root.resolve()) as file:
             manifest, begins = tar.read(file, root)
             return Bundle(root, manifest, begins=begins)

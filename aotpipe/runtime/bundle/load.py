@@ -88,7 +88,7 @@ def load(
             loading.runtime(chosen.backend).load,
             payload,
             weights=weights,
-            driver=loading.driver(chosen) if driver == "auto" else driver,
+            driver=loading.driver(chosen) if driver == "auto" else str(driver),
             threads=threads,
         ),
         manifest.parts,

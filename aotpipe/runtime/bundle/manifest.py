@@ -10,6 +10,8 @@
                   chain of steps of each entry point; absent otherwise
     quantization  how linear layers are quantized; absent where none is
     precision     what is computed in fewer bits; absent where nothing is
+    materials     SHA-256 of what the programs were made of: source/FILE, exported/ENTRY_POINT,
+                  module/COMPILER; older releases did not say so
     modules       what the compilers were given, without the weights; absent where that is not kept
     arrays        dtype and shape of each array in the file of weights; older releases did not say so
     files         every other file of the bundle: SHA-256 and size
@@ -163,6 +165,7 @@ class Manifest:
     precision: Precision | None = field(default=None, metadata=OMIT_EMPTY)
     modules: Mapping[str, Module] = field(default_factory=dict, metadata=OMIT_EMPTY)
     arrays: Mapping[str, str] = field(default_factory=dict, metadata=OMIT_EMPTY)
+    materials: Mapping[str, str] = field(default_factory=dict, metadata=OMIT_EMPTY)
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -227,7 +230,7 @@ def _from_json(content: dict[str, Any]) -> Manifest:
     named = [each.file for program in manifest.programs for each in program.all]
     named += [module.file for module in manifest.modules.values()]
     limits.require(
-        [*manifest.weights, *manifest.files, *signatures[0], *signatures[1]],
+        [*manifest.weights, *manifest.files, *manifest.materials, *signatures[0], *signatures[1]],
         [signature for each in signatures for signature in each.values()],
         programs=len(named),
     )

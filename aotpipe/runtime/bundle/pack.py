@@ -72,6 +72,7 @@ def pack(
     precision: Precision | None = None,
     quantization: Quantization | None = None,
     modules: Mapping[str, Lowered] | None = None,
+    materials: Mapping[str, str] | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -89,6 +90,7 @@ def pack(
         precision: What is computed in fewer bits.
         quantization: How linear layers are quantized.
         modules: What the compilers were given, as texts, to be kept.
+        materials: What the programs were made of, by SHA-256.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -126,6 +128,7 @@ def pack(
                 precision=precision,
                 quantization=quantization,
                 modules=kept,
+                materials=materials or {},
             )
             written = manifests.write(manifest)
             manifests.read(written)  # so that no bundle passes a limit that its readers have

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
@@ -29,6 +28,7 @@ from aotpipe.core.stages import Canonical, Exported
 from aotpipe.errors import AotpipeError, RewriteFailed
 from aotpipe.export import strategies
 from aotpipe.model import reference, source
+from aotpipe.runtime.store import workspace
 from aotpipe.tools.rewrite.expression_rewrites import Unsupported
 from aotpipe.tools.rewrite.from_graph import generate_class
 from aotpipe.tools.rewrite.from_source import register, rewrite_source
@@ -144,8 +144,8 @@ def proved(exported: Exported, code: Code, file_name: str) -> Proof:
 @contextmanager
 def loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
     """The code as a module, in a folder of its own with its tensors."""
-    with tempfile.TemporaryDirectory(prefix="aotpipe-written-") as folder:
-        path = Path(folder) / file_name
+    with workspace("written") as folder:
+        path = folder / file_name
         code.write(path, path.with_suffix(".pt"))
         module = reference.execute(path)
         try:

@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from aotpipe.core.serialization import fields_of
 from aotpipe.core.stages import Finding
 from aotpipe.model import source
+from aotpipe.runtime import temporary
 from aotpipe.runtime.store import typed_os_errors
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class Written(Code):
         """
         with typed_os_errors("the written model", path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=".", dir=path.parent) as folder:
-                self.write(Path(folder) / path.name, Path(folder) / f"{Path(self.file_name).stem}.pt")
-                for each in Path(folder).iterdir():
+            with temporary.folder(path.parent, ".aotpipe-") as folder:
+                self.write(folder / path.name, folder / f"{Path(self.file_name).stem}.pt")
+                for each in folder.iterdir():
                     each.replace(path.with_name(each.name))
 
     def to_json(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from aotpipe.core.stages import Compiled, Parity, ParityCase, Status, Validated
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import CompileFailed, NotCovered, ParityError, SourceLine
 from aotpipe.runtime import toolchain
-from aotpipe.runtime.store import digest
+from aotpipe.runtime.store import digest, file_digest
 from aotpipe.runtime.worker import Worker
 from tests.unit.build import samples
 from tests.unit.build.reports import REPORT
@@ -138,6 +139,29 @@ def test_wrong_numbers_are_compiled_again_with_care(
         assert result.notes == ("compiled without data tiling: with the faster flags differs",)
     else:
         assert isinstance(result, ParityError)
+
+
+def test_a_program_that_was_changed_in_the_store_is_run_again(
+    ready: Ready, cache: Cache, recorder: Recorder, monkeypatch
+):
+    Compiler(monkeypatch)
+    judged: list[bytes] = []
+
+    def judge(program: Compiled, *_: object, **__: object) -> Validated:
+        judged.append(program.payload)
+        return Validated(compiled=program, status="executed", parity=REPORT.targets[0].parity)
+
+    monkeypatch.setattr(matrix, "validate", judge)
+    run_for([HOST], ready, cache, recorder)
+    assert cache.store is not None
+    [index] = (cache.store.root / "compiled").glob("*/*/entry.json")
+    files = json.loads(index.read_text())["files"]
+    [program] = [name for name in files if (index.parent / name).read_bytes() == judged[0]]
+    (index.parent / program).write_bytes(b"another program")
+    files[program] = file_digest(index.parent / program)
+    index.write_text(json.dumps({"files": files}))
+    run_for([HOST], ready, cache, recorder)
+    assert judged[1:] == [b"another program"]
 
 
 def test_what_failed_to_compile_is_not_run(ready: Ready, cache: Cache, recorder: Recorder, monkeypatch):

@@ -114,6 +114,12 @@ def test_archive(bundle: Path, tmp_path: Path):
     ]
 
 
+def test_attest(bundle: Path, tmp_path: Path):
+    found = json.loads(run("attest", str(bundle), "-o", str(tmp_path / "x"), "--json"))
+    assert found == {"provenance": str(tmp_path / "x.intoto.json"), "bom": str(tmp_path / "x.cdx.json")}
+    assert json.loads(Path(found["bom"]).read_text())["bomFormat"] == "CycloneDX"
+
+
 def test_sign_and_verify(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     pytest.importorskip("model_signing")
     private, public = map(str, keys(tmp_path, "ours"))

@@ -90,6 +90,46 @@ def test_a_bug_without_a_place_for_logs_says_all(
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_a_wrong_command_line_is_json_too(capsys: pytest.CaptureFixture[str]):
+    assert guarded(cli, ["inspect", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["error"], json.loads(out)["exit_code"], err) == ("Usage", 2, "")
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), type("Own", (BaseException,), {})()], ids=repr)
+def test_what_is_no_exception_is_a_bug_with_its_json(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("AOTPIPE_CACHE", str(tmp_path))
+    assert guarded(failing(error), ["--json"]) == 70
+    assert json.loads(capsys.readouterr().out)["error"] == "Bug"
+
+
+PRINTS = """
+import atexit, ctypes, os, threading, time
+import torch
+print("printed"); os.write(1, b"written\\n"); os.system("echo of a shell"); ctypes.CDLL(None).puts(b"of C")
+ctypes.CDLL(None).fflush(None)
+atexit.register(print, "at the end")
+def go():
+    while True:
+        print("thread"); time.sleep(0.01)
+threading.Thread(target=go, daemon=True).start()
+model = torch.nn.Linear(2, 2).eval()
+EXAMPLE_INPUTS = (torch.ones(1, 2),)
+"""
+
+
+def test_stdout_is_one_value_whatever_the_model_prints(tmp_path: Path):
+    (tmp_path / "prints.py").write_text(PRINTS)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    argv = [sys.executable, "-P", "-m", "aotpipe", "export", "prints.py", "--json"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["name"] == "prints"
+    for said in ("printed", "written", "of a shell", "of C", "at the end", "thread"):
+        assert said in done.stderr
+
+
 def test_a_reader_that_goes_away_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotpipe.core.signature import Constant, Signature, Symbol, TensorSpec
-from aotpipe.errors import InputDtype, InputShape, InputValue, MissingInput, UnknownInput
+from aotpipe.errors import InputDtype, InputError, InputShape, InputValue, MissingInput, UnknownInput
 from aotpipe.runtime.input_checks import Checker, converted
 
 
@@ -51,6 +51,28 @@ def test_a_wrong_name_gets_the_nearest_as_its_hint():
     assert caught.value.hint == "did you mean ids?"
     with pytest.raises(UnknownInput):
         check(TWO, call(more=np.zeros(1)))
+
+
+@pytest.mark.parametrize("inputs", [None, [1], "x", 3, {1}, np.ones(1)], ids=repr)
+def test_what_is_no_mapping_is_refused(inputs):
+    with pytest.raises(InputError, match="not a mapping"):
+        check(TWO, inputs)
+
+
+@pytest.mark.parametrize("name", [1, None, (1,)])
+def test_a_name_that_is_no_text_is_refused(name):
+    with pytest.raises(UnknownInput):
+        check(TWO, {name: 1})
+
+
+def test_an_object_that_raises_as_it_likes_is_no_array():
+    class Raises:
+        @property
+        def __array_interface__(self):
+            raise KeyError("mine")
+
+    with pytest.raises(InputDtype, match="which is no array"):
+        check(TWO, call(x=Raises()))
 
 
 def test_a_constant_is_not_passed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -97,6 +98,22 @@ def test_a_tool_of_another_thread_is_stopped(tmp_path: Path) -> None:
     stop.set()
     thread.join(10)
     assert caught
+    _assert_gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a kernel that tells no child of its parent's end")
+def test_a_tool_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    waiting = (
+        "import pathlib, sys; from aotpipe.runtime import process; "
+        f"process.run([sys.executable, '-c', {code!r}], folder=pathlib.Path({str(tmp_path)!r}), timeout_s=60)"
+    )
+    environment = {**os.environ, "PYTHONPATH": process.python_path()}
+    parent = subprocess.Popen(_python(waiting), env=environment)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
     _assert_gone(int((tmp_path / "pid").read_text()))
 
 

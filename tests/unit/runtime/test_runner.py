@@ -17,6 +17,7 @@ from aotpipe.errors import (
     InputShape,
     MissingWeight,
     ProgramCrashed,
+    RunnerClosed,
 )
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
@@ -75,6 +76,9 @@ def test_an_unknown_entry_point_is_refused_with_the_nearest():
     with pytest.raises(InputError, match="no entry point is called 'decod'") as found:
         adder("prefill", "decode").infer(call(1), entry_point="decod")
     assert found.value.hint == "pass entry_point='decode'"
+    for name in (3, []):
+        with pytest.raises(InputError, match="no entry point is called"):
+            adder("only").infer(call(1), entry_point=name)
     with pytest.raises(InputError, match="'forward'"):
         _ = adder("prefill", "decode").signature
     assert adder("only").signature is SIGNATURE
@@ -84,7 +88,7 @@ def test_a_closed_runner_refuses_everything():
     runner = adder()
     runner.close()
     for use in (lambda: runner.infer(call(1)), runner.reset, lambda: runner.signature):
-        with pytest.raises(RuntimeError, match="closed"):
+        with pytest.raises(RunnerClosed, match="closed"):
             use()
 
 

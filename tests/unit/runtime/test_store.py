@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotpipe.errors import DiskFull, ReadOnly, StoreError
-from aotpipe.runtime.store import Store, digest, file_digest, parse_size
+from aotpipe.runtime.store import Store, digest, file_digest, parse_size, workspace
 
 KEY = digest("a")
 OTHER = digest("b")
@@ -160,15 +161,35 @@ def test_trim_keeps_what_fits(store: Store):
 
 def test_trim_sweeps_what_a_killed_process_left(store: Store):
     store.require_writable()
-    old, young = store.root / "tmp" / "old", store.root / "tmp" / "young"
-    for path in (old, young):
-        path.mkdir()
-        (path / "x").write_bytes(b"1")
+    left, log, young = store.root / "tmp" / ("0" * 32), store.logs / "old", store.logs / "young"
+    left.mkdir()
+    store.logs.mkdir()
+    for path in (left / "x", log, young):
+        path.write_bytes(b"1")
     past = time.time() - 2 * 24 * 3600
-    os.utime(old, (past, past))
+    os.utime(log, (past, past))
     store.trim()
-    assert not old.exists()
+    assert not left.exists()
+    assert not log.exists()
     assert young.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ENOSPC, DiskFull), (errno.EDQUOT, DiskFull), (errno.EACCES, PermissionError)]
+)
+def test_a_workspace_without_space_is_a_full_disk(code: int, kind: type[Exception]):
+    with pytest.raises(kind) as caught, workspace("build") as folder:
+        raise OSError(code, "no")
+    assert not folder.exists()
+    if kind is DiskFull:
+        assert "TMPDIR" in caught.value.hint
+
+
+def test_a_workspace_that_cannot_be_made_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file" / "below"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="temporary files"), workspace("build"):
+        pass
 
 
 def test_clear_and_usage(store: Store):

@@ -14,7 +14,6 @@ import importlib.util
 import json
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from aotpipe.backends.iree.fixes.flags.c_library_math import LINKER
 from aotpipe.core.stages import Schedule
 from aotpipe.errors import SourceLine, TargetError
 from aotpipe.runtime import process
+from aotpipe.runtime.store import workspace
 
 # Relative, so that no path of this machine reaches the module's locations.
 _INPUT: Final = "module.mlir"
@@ -112,8 +112,8 @@ class Workplace:
     @contextmanager
     def made(cls, module: bytes, limit_bytes: int) -> Iterator[Self]:
         """A folder for as long as the body runs."""
-        with tempfile.TemporaryDirectory(prefix="aotpipe-compile-") as folder:
-            place = cls(Path(folder), limit_bytes)
+        with workspace("compile") as folder:
+            place = cls(folder, limit_bytes)
             place.put(module)
             # The package's linker, which is one program with several command lines, is to speak GNU.
             linker, program = place.folder / LINKER, shlex.quote(str(binary().with_name("iree-lld")))

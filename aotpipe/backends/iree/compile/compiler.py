@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, files_fit, limit_error
+from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, limit_error
 from aotpipe.backends.iree.compile import attempts as runs
 from aotpipe.backends.iree.compile import flags
 from aotpipe.backends.iree.compile.attempts import Attempt, Workplace, diagnose
@@ -70,7 +70,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     name = "+".join(map(str, targets))
     module = _rewritten(lowered.module, _TORCH_DIALECT, targets) or lowered.module
     attempts: list[Attempt] = []
-    with files_fit(), Workplace.made(module, limit) as place:
+    with Workplace.made(module, limit) as place:
         if any(fix.apply.made_of.search(module) for fix in fixes.active(_INPUT_PHASE, targets)):
             first = place.input_phase(fast, timeout_s)
             if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):

@@ -1,4 +1,3 @@
-import os
 import threading
 
 import pytest
@@ -70,12 +69,12 @@ def test_a_reader_sees_the_old_or_the_new_and_never_neither(tmp_path):
 
 
 def test_what_belongs_to_others_is_not_swept(tmp_path):
-    mine = tmp_path / f".d.{os.getpid()}-abc.partial"
-    other = tmp_path / ".e.999999999-abc.partial"
-    dead = tmp_path / ".d.999999999-abc.partial"
-    for path in (mine, other, dead):
+    other = tmp_path / f".e.{'a' * 32}.partial"
+    dead = tmp_path / f".d.999999999-{'a' * 32}.partial"
+    for path in (other, dead):
         path.mkdir()
-    fill(tmp_path / "d", "x")
-    assert mine.exists()
+    with atomic_replace.folder(tmp_path / "d") as mine:
+        fill(tmp_path / "d", "x")
+        assert mine.exists()
     assert other.exists()
     assert not dead.exists()

@@ -1,0 +1,118 @@
+"""Builds a model twice, under circumstances that must not matter, and compares every byte.
+
+    python scripts/reproduce.py [MODEL] [-t TARGET ...]
+
+The second build has another folder, umask, home, user name, locale, time zone and hash seed, no cache, one
+compile at a time and, where `faketime` is installed, a day 400 days later. Prints what was varied, digests
+(bundle, OCI artifact, archive, attestations), and the first byte that differs. Exits 1 where one does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("model", nargs="?", type=Path, default=ROOT / "models" / "cond_activation.py")
+    arguments.add_argument("-t", "--target", action="append")
+    asked = arguments.parse_args()
+    targets = asked.target or ["iree-cpu-host", "iree-vmvx"]
+    with tempfile.TemporaryDirectory() as name:
+        first, second = Path(name, "first"), Path(name, "a second place", "below")
+        later = ["faketime", "-f", "+400d"] if shutil.which("faketime") else []
+        print(
+            "varied: folder, umask, HOME, USER, LC_ALL, TZ, PYTHONHASHSEED, cache, jobs"
+            + (", day" if later else "")
+        )
+        if not later:
+            print("not varied: the day (faketime is not installed)")
+        print("not varied: the CPU, the toolchain")
+        _build(first, asked.model, targets, ["--jobs", "2"], [], umask=0o022)
+        others = {
+            "USER": "other",
+            "LOGNAME": "other",
+            "LC_ALL": "C",
+            "TZ": "Pacific/Kiritimati",
+            "PYTHONHASHSEED": "7",
+        }
+        _build(second, asked.model, targets, ["--jobs", "1", "--no-cache"], later, umask=0o077, **others)
+        return _compared(first, second)
+
+
+def _build(
+    folder: Path,
+    model: Path,
+    targets: list[str],
+    options: list[str],
+    before: list[str],
+    *,
+    umask: int,
+    **variables: str,
+) -> None:
+    (folder / "home").mkdir(parents=True)
+    shutil.copytree(model.parent, folder / "models", ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder / "home"), **variables}
+    environment["AOTPIPE_CACHE"] = str(folder / "cache")
+    aotpipe = [*before, sys.executable, "-P", "-m", "aotpipe"]
+    named = [option for target in targets for option in ("-t", target)]
+    for argv in (
+        ["build", f"models/{model.name}", "--quiet", "--no-latency", "--out", "out/b", *named, *options],
+        ["archive", "out/b", "-o", "out/b.tar"],
+        ["attest", "out/b"],
+    ):
+        subprocess.run(
+            [*aotpipe, *argv], cwd=folder, env=environment, umask=umask, check=True, stdout=subprocess.DEVNULL
+        )
+
+
+def _compared(first: Path, second: Path) -> int:
+    from aotpipe.runtime.bundle import oci, open_bundle
+    from aotpipe.runtime.store import file_digest
+
+    failed = False
+    pairs = {
+        path.relative_to(root)
+        for root in (first, second)
+        for path in (root / "out").rglob("*")
+        if path.is_file()
+    }
+    for name in sorted(pairs):
+        if name.parts[1] == "b.report":  # times and paths of a build
+            continue
+        if difference := _difference(first / name, second / name):
+            print(f"{name}: {difference}")
+            failed = True
+    manifest = open_bundle(first / "out" / "b").manifest
+    print(f"{'bundle':<14} {manifest.digest}")
+    print(f"{'OCI artifact':<14} {oci.artifact_digest(manifest)}")
+    for name in ("b.tar", "b.intoto.json", "b.cdx.json"):
+        print(f"{name:<14} {file_digest(first / 'out' / name)}")
+    print("different" if failed else "equal, byte for byte")
+    return int(failed)
+
+
+def _difference(first: Path, second: Path) -> str:
+    """Where two files differ first; empty where they are equal."""
+    if not (first.exists() and second.exists()):
+        return "is there once"
+    a, b = first.read_bytes(), second.read_bytes()
+    if a == b:
+        return ""
+    at = next(
+        (at for at, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), min(len(a), len(b))
+    )
+    around = slice(max(0, at - 24), at + 24)
+    return f"byte {at} differs: {a[around]!r} and {b[around]!r}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
