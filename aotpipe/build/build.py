@@ -9,10 +9,12 @@ model that has not changed does nothing and imports no torch.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final, Unpack
@@ -30,13 +32,14 @@ from aotpipe.core.targets import DEFAULT, Target
 from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
+from aotpipe.runtime.bundle.manifest import TOKENIZER, TOKENIZER_CONFIG
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors
 
 DEFAULT_FOLDER: Final = Path("artifacts")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings(CompileSettings):
     """How a request becomes a bundle; each attribute is an argument of `build`."""
 
@@ -45,6 +48,23 @@ class Settings(CompileSettings):
     latency: bool = True
     keep_going: bool = False
     allow_unproven: bool = False
+    tokenizer: str | Path | None = None
+
+    @cached_property
+    def tokenizer_files(self) -> Mapping[str, bytes]:
+        """What the bundle holds of the tokenizer, by name.
+
+        Raises:
+            StoreError: A file cannot be read.
+        """
+        if self.tokenizer is None:
+            return {}
+        file = Path(self.tokenizer)
+        with typed_os_errors("the tokenizer", file, hint="name a tokenizer.json"):
+            found = {TOKENIZER: file.read_bytes()}
+            if (config := file.with_name(TOKENIZER_CONFIG)).is_file():
+                found[TOKENIZER_CONFIG] = config.read_bytes()
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +105,7 @@ def build(
     latency: bool = True,
     keep_going: bool = False,
     allow_unproven: bool = False,
+    tokenizer: str | Path | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
@@ -109,6 +130,7 @@ def build(
             machines never stand in their way.
         allow_unproven: Pack programs of which no output says whether they are right: each is empty or one
             constant in all calls (`validate.informative`). They fail otherwise.
+        tokenizer: A `tokenizer.json` that the bundle holds, and the `tokenizer_config.json` beside it.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
         **options: What may vary, the precision, buckets, a mesh and more: the fields of
@@ -133,6 +155,7 @@ def build(
         latency=latency,
         keep_going=keep_going,
         allow_unproven=allow_unproven,
+        tokenizer=tokenizer,
         cache=cache,
     )
     outcome = run(Request.of(model_or_spec, targets, args, kwargs, **options), settings, on_event)
@@ -196,6 +219,9 @@ class _Work:
             "variants": list(map(str, self.every_target)),
             "latency": self.settings.latency,
             "allow_unproven": self.settings.allow_unproven,
+            "tokenizer": {
+                name: hashlib.sha256(each).hexdigest() for name, each in self.settings.tokenizer_files.items()
+            },
             # What could not run before may run now: a driver was installed, a container given a GPU.
             "why_not_runnable": list(map(why_not_runnable, targets)),
         }
@@ -263,6 +289,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
                 parts=prepared.loadable.parts,
                 precision=work.request.precision,
                 quantization=work.request.quantization,
+                tokenizer=settings.tokenizer_files,
             )
     report = Report(
         name=prepared.name,

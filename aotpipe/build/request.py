@@ -22,6 +22,7 @@ from aotpipe.core.precision import Precision, Quantization, quantization_of
 from aotpipe.core.stages import Dialect
 from aotpipe.core.targets import Backend, Target, expand
 from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
+from aotpipe.model.recipe import PROMPT_LENGTH, Recipe
 from aotpipe.runtime import installed
 from aotpipe.runtime.xla.buckets import Buckets, Declared
 from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules, Mesh, Rule, rules
@@ -40,6 +41,8 @@ class ModelOptions(TypedDict, total=False):
         dynamic_shapes, value_ranges, examples, optional, tensorize: As `model.spec.EntryPoint` takes them.
         entry_points: Several ways to call the model, in place of `args` and its kin.
         name: Names the bundle; by default the Spec's name.
+        decoder: Make a causal language model of transformers a decoder: `cache=1024,slots=8`
+            (`aotpipe.model.recipe`).
         dtype: `bf16` or `f16`: what products of matrices are computed in, and their weights stored in
             (`aotpipe.core.precision`).
         quantize: `int8`: store the weights of linear layers so, and multiply integers (`model.quantization`).
@@ -60,6 +63,7 @@ class ModelOptions(TypedDict, total=False):
     entry_points: Mapping[str, EntryPoint] | None
     name: str | None
     quantize: str | None
+    decoder: str | None
     dtype: str | None
     keep_float32: Sequence[str]
     allow_islands: bool
@@ -71,13 +75,15 @@ class ModelOptions(TypedDict, total=False):
 
 FIRST_STAGE: Final[Mapping[str, Until]] = {
     **dict.fromkeys(("dynamic_shapes", "value_ranges", "examples", "optional", "tensorize"), "canonicalize"),
-    **dict.fromkeys(("entry_points", "name", "quantize"), "canonicalize"),
+    **dict.fromkeys(("entry_points", "name", "decoder", "quantize"), "canonicalize"),
     **dict.fromkeys(("dtype", "keep_float32"), "export"),
     **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
 }
 """By option, the first stage of a build that it changes."""
 _OF_SPEC: Final = tuple(
-    name for name, stage in FIRST_STAGE.items() if stage == "canonicalize" and name != "quantize"
+    name
+    for name, stage in FIRST_STAGE.items()
+    if stage == "canonicalize" and name not in ("decoder", "quantize")
 )
 
 
@@ -101,6 +107,7 @@ class Request:
     rules: tuple[Rule, ...] = ()
     quantization: Quantization | None = None
     precision: Precision | None = None
+    decoder: Recipe | None = None
 
     @classmethod
     def of(
@@ -131,6 +138,7 @@ class Request:
         _require_known(options, until)
         chosen = expand(targets)
         islands, iree = options.get("allow_islands", False), _named(options.get("dialect"))
+        decoder = Recipe.of(options["decoder"]) if options.get("decoder") else None
         buckets, mesh = options.get("buckets") or {}, options.get("mesh")
         precision = Precision.of(options.get("dtype"), options.get("keep_float32", ()))
         backends: dict[Backend, Dialect] = {
@@ -140,6 +148,8 @@ class Request:
             backends = {"iree": iree or "torch"}
             if buckets or mesh is not None:
                 backends["xla"] = "stablehlo"
+        if decoder and "xla" in backends:
+            buckets = {PROMPT_LENGTH: "auto", **buckets}
         if islands and "stablehlo" in backends.values():
             raise TargetError(
                 "only IREE's programs of the torch dialect run in a chain with islands of Python",
@@ -175,6 +185,7 @@ class Request:
             rules=splits,
             quantization=quantization_of(options.get("quantize")),
             precision=precision,
+            decoder=decoder,
         )
 
     @property
@@ -215,8 +226,9 @@ class Request:
         """
         from aotpipe.model import spec
 
-        found = spec.load(self.model) if isinstance(self.model, str) else self.model
-        return spec.as_spec(found, **self.spec_options)
+        if not isinstance(self.model, str):
+            return spec.as_spec(self.model, decoder=self.decoder, **self.spec_options)
+        return spec.as_spec(spec.load(self.model, self.decoder), **self.spec_options)
 
     @cached_property
     def key(self) -> str | None:
@@ -234,6 +246,7 @@ class Request:
             "mesh": str(self.mesh or ""),
             "rules": list(map(str, self.rules)),
             "quantization": self.quantization or "",
+            "decoder": str(self.decoder or ""),
             "precision": [self.precision.dtype, *self.precision.keep] if self.precision else [],
         }
         options = {

@@ -3,6 +3,7 @@
     manifest.json
     weights.safetensors           weights and initial state, once for all programs
     goldens.safetensors           recorded calls for `selftest`
+    tokenizer.json                where the build was given one; tokenizer_config.json where one is beside it
     programs/TARGET/program.vmfb  (or program.xla; of a fat program TARGET+TARGET)
 
 Equal contents give equal bytes, wherever they are built: no times, no paths. The folder is made beside its
@@ -67,6 +68,7 @@ def pack(
     parts: Parts | None = None,
     precision: Precision | None = None,
     quantization: Quantization | None = None,
+    tokenizer: Mapping[str, bytes] | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -83,6 +85,7 @@ def pack(
         parts: Of a model with islands.
         precision: What is computed in fewer bits.
         quantization: How linear layers are quantized.
+        tokenizer: By name, the files of a tokenizer.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -96,6 +99,8 @@ def pack(
                 WEIGHTS: File(sha256=sha256, size_bytes=source.stat().st_size),
                 GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
             }
+            for file, content in (tokenizer or {}).items():
+                packed[file] = _bytes(work, file, content)
             for program in programs.values():
                 for each in (program, *program.variants) if isinstance(program, Validated) else ():
                     file = f"programs/{each.compiled.file}"
