@@ -88,6 +88,7 @@ def read(kind: Kind, data: Mapping[str, Any], model: Model, *, is_stream: bool |
     Raises:
         RequestInvalid: It is no such request, or asks for what is not supported.
     """
+    generator = model.require_generator()
     if kind == "generate":
         parameters = data.get("parameters") or {}
         if not isinstance(parameters, dict):
@@ -98,7 +99,7 @@ def read(kind: Kind, data: Mapping[str, Any], model: Model, *, is_stream: bool |
         if name not in _KNOWN[kind] and value not in _WITHOUT_EFFECT.get(name, ()):
             raise RequestInvalid(f"{name[:80]}={str(value)[:80]} is not supported", hint="leave it out")
     prompt, gives_ids = _prompt(kind, given, model)
-    left = model.require_generator().sizes.cache - len(prompt)
+    left = generator.sizes.cache - len(prompt)
     default = _FEW_TOKENS if kind != "chat" else left
     most = given.get("max_completion_tokens", given.get("max_tokens", min(default, max(left, 1))))
     if type(most) is not int:
@@ -122,7 +123,7 @@ def read(kind: Kind, data: Mapping[str, Any], model: Model, *, is_stream: bool |
         gives_usage=options.get("include_usage") is True,
         name=_name(given),
     )
-    model.require_generator().require(prompt, most)
+    generator.require(prompt, most)
     return ask
 
 

@@ -155,6 +155,18 @@ def test_a_text_is_ended_before_the_server_is(serve: Start) -> None:
     assert server.process.wait(30) == 0
 
 
+def test_a_text_goes_on_while_its_model_is_loaded_anew(serve: Start) -> None:
+    server = serve("sum", options=("--model-control",))
+    with stream(server, [5, 6], 3000) as events:
+        first = next(events)
+        assert server.ask("/v2/repository/models/sum/load", b"")[0] == 200
+        rest = list(events)
+    tokens = [token for part in (first, *rest) for token in part["token_ids"]]
+    assert tokens == summed([5, 6], 3000)
+    assert generated(server, [5], 4) == (200, summed([5], 4))
+    assert waited(lambda: len(server.workers()) == 1)
+
+
 def test_a_session_that_nobody_asks_for_stays_open(serve: Start) -> None:
     server = serve("sum", options=("--session-idle-s", "0.1"))
     assert generated(server, [5], 2)[0] == 200
