@@ -138,7 +138,7 @@ class Request:
         _require_known(options, until)
         chosen = expand(targets)
         islands, iree = options.get("allow_islands", False), _named(options.get("dialect"))
-        decoder = Recipe.of(options["decoder"]) if options.get("decoder") else None
+        decoder = Recipe.of(given) if (given := options.get("decoder")) else None
         buckets, mesh = options.get("buckets") or {}, options.get("mesh")
         precision = Precision.of(options.get("dtype"), options.get("keep_float32", ()))
         backends: dict[Backend, Dialect] = {
@@ -226,9 +226,12 @@ class Request:
         """
         from aotpipe.model import spec
 
-        if not isinstance(self.model, str):
-            return spec.as_spec(self.model, decoder=self.decoder, **self.spec_options)
-        return spec.as_spec(spec.load(self.model, self.decoder), **self.spec_options)
+        if self.decoder is not None:
+            from aotpipe.model import decoder
+
+            return decoder.of(self.model, self.decoder, **self.spec_options)
+        found = spec.load(self.model) if isinstance(self.model, str) else self.model
+        return spec.as_spec(found, **self.spec_options)
 
     @cached_property
     def key(self) -> str | None:

@@ -1,6 +1,6 @@
 """A causal language model of transformers as a decoder over a fixed number of cache slots.
 
-`decoder_spec(model, recipe)` wraps a model whose attention goes through transformers' Cache API. Two entry
+`of(model, recipe)` wraps a model whose attention goes through transformers' Cache API. Two entry
 points share its weights, and its keys and values, which are the module's state: `prefill` reads a prompt into
 one slot, `decode` goes on with one token in each slot, at that slot's own position. Both give the next token,
 chosen in the graph: the most probable one where the temperature is 0, else one of the most probable whose
@@ -22,7 +22,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
 from aotpipe.core.dims import Dim
 from aotpipe.errors import SpecInvalid
-from aotpipe.model import source
+from aotpipe.model import reference, source
 from aotpipe.model.recipe import PROMPT_LENGTH, Recipe
 from aotpipe.model.spec import EntryPoint, Spec
 
@@ -33,7 +33,7 @@ _COLDEST: Final = 1e-5
 Write = Callable[[Tensor, Tensor], Tensor]
 
 
-class Layer(CacheLayerMixin):
+class Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # a base whose __init_subclass__ is untyped
     """The keys and values of one layer, as (slots, heads, positions, size), which `write` changes.
 
     `write(buffer, new)` puts what a call computed into a buffer, and gives what the call attends to.
@@ -42,7 +42,7 @@ class Layer(CacheLayerMixin):
     is_sliding = False
 
     def __init__(self, keys: Tensor, values: Tensor, write: Write) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.keys, self.values = keys, values
         self._write = write
         self.dtype, self.device = keys.dtype, keys.device
@@ -135,7 +135,7 @@ class SlotDecoder(nn.Module):
             input_ids=tokens,
             attention_mask=mask.expand(len(tokens), 1, *mask.shape[-2:]),
             position_ids=positions,
-            past_key_values=Cache(layers=layers),
+            past_key_values=Cache(layers=[*layers]),
             use_cache=True,
         )
         logits: Tensor = output.logits[:, -1]
@@ -171,7 +171,7 @@ def chosen(logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor) 
 
 def _drawn(weights: Tensor, uniform: Tensor) -> Tensor:
     """A column of each row, as likely as its weight: first a block of columns, then one of it."""
-    blocks = nn.functional.pad(weights, (0, -weights.shape[1] % _BLOCK)).unflatten(1, (-1, _BLOCK))
+    blocks = nn.functional.pad(weights, (0, -weights.shape[1] % _BLOCK)).reshape(len(weights), -1, _BLOCK)
     sums = blocks.sum(-1)
     ends = sums.cumsum(-1)
     total = ends[:, -1]
@@ -180,15 +180,32 @@ def _drawn(weights: Tensor, uniform: Tensor) -> Tensor:
     before = (ends - sums).gather(1, block)
     own = blocks.gather(1, block[:, :, None].expand(-1, 1, _BLOCK))[:, 0]
     inside = (own.cumsum(-1) + before <= place).sum(-1)
-    return block[:, 0] * _BLOCK + inside
+    column: Tensor = block[:, 0] * _BLOCK + inside
+    return column
 
 
-def decoder_spec(model: Any, recipe: Recipe, *, name: str) -> Spec:
+def of(model: Any, recipe: Recipe, *, name: str | None = None, **options: Any) -> Spec:
     """The Spec of a causal language model as a decoder.
 
+    Args:
+        model: A reference to it, or the model itself.
+        recipe: The decoder's sizes.
+        name: Names the bundle; by default the reference, or the model's class.
+        options: Others that say how a model is called, of which there may be none.
+
     Raises:
-        SpecInvalid: The model is none that the recipe can be made of.
+        SpecInvalid: No decoder can be made of the model, or something else says how it is called.
+        ModelError: There is no model.
     """
+    if isinstance(model, str):
+        found = reference.find(model, Spec)
+        model, name = found.value, name or found.bundle_name
+    if options or isinstance(model, Spec):
+        raise SpecInvalid(
+            "a decoder's sizes say how the model is called, and so does "
+            + (", ".join(options) or f"the Spec {model.name!r}"),
+            hint="leave out either",
+        )
     layers = _layers(model)
     config = model.config.get_text_config()
     longest = getattr(config, "max_position_embeddings", None)
@@ -203,7 +220,7 @@ def decoder_spec(model: Any, recipe: Recipe, *, name: str) -> Spec:
     slots, prompt = recipe.slots, recipe.prompt
     example = min(7, prompt)
     return Spec(
-        name=name,
+        name=name or type(model).__name__,
         build=lambda: SlotDecoder(model, recipe, layers, _ends(model)).eval(),
         entry_points={
             "prefill": EntryPoint(
@@ -234,18 +251,23 @@ def _layers(model: Any) -> list[tuple[Tensor, Tensor]]:
     if model.training:
         raise _refusal(model, "it is in train mode", hint="return model.eval()")
     names = inspect.signature(model.forward).parameters
-    if model.config.is_encoder_decoder or not {"position_ids", "past_key_values"} <= set(names):
+    if getattr(model.config, "is_encoder_decoder", False) or not {"position_ids", "past_key_values"} <= set(
+        names
+    ):
         raise _refusal(model, "its forward takes no positions and cache")
     with torch.no_grad():
         output = model(input_ids=torch.zeros((1, 1), dtype=torch.int64), use_cache=True)
     cache = getattr(output, "past_key_values", None)
     if not isinstance(cache, Cache) or getattr(output, "logits", None) is None:
         raise _refusal(model, "it gives no logits and cache")
+    found = []
     for layer in cache.layers:
-        if type(layer) is not DynamicLayer or layer.keys is None or layer.keys.ndim != 4:
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if type(layer) is not DynamicLayer or keys is None or values is None or keys.ndim != 4:
             kind = type(layer).__name__
             raise _refusal(model, f"a layer keeps a {kind}, not the keys and values of every position")
-    return [(layer.keys, layer.values) for layer in cache.layers]
+        found.append((keys, values))
+    return found
 
 
 @torch.no_grad()

@@ -17,7 +17,6 @@ from typing import Any, Final, cast
 from aotpipe.core.dims import AUTO, Auto, Dim
 from aotpipe.errors import NoExampleInputs, SpecInvalid
 from aotpipe.model import reference, source
-from aotpipe.model.recipe import Recipe
 
 __all__ = ["AUTO", "Auto", "Dim", "EntryPoint", "Example", "Spec", "as_spec", "load"]
 
@@ -134,7 +133,6 @@ def as_spec(
     name: str | None = None,
     entry_points: Mapping[str, EntryPoint] | None = None,
     seed: int = 0,
-    decoder: Recipe | None = None,
 ) -> Spec:
     """Make a Spec of a Spec, an nn.Module, a method of one, or a function of tensors.
 
@@ -151,22 +149,12 @@ def as_spec(
         name: Names the bundle; by default the class's or function's name.
         entry_points: Several ways to call it, in place of `args` and its kin.
         seed: Seeds the parity inputs.
-        decoder: Make a causal language model a decoder of these sizes, which says how it is called.
 
     Raises:
         NoExampleInputs: The model needs inputs and none are given.
         SpecInvalid: Not a model, or both `args` and `entry_points`.
     """
     single = bool(args or kwargs or dynamic_shapes is not None or examples)
-    if decoder is not None:
-        if single or entry_points or optional or tensorize or value_ranges or isinstance(model_or_spec, Spec):
-            raise SpecInvalid(
-                "a decoder's recipe says how the model is called, and so do other options",
-                hint="leave out either",
-            )
-        from aotpipe.model.decoder import decoder_spec
-
-        return decoder_spec(model_or_spec, decoder, name=name or _default_name(model_or_spec))
     if isinstance(model_or_spec, Spec):
         if single or entry_points:
             raise SpecInvalid(
@@ -241,7 +229,7 @@ def _varied(
     return replace(spec, entry_points={name: entry})
 
 
-def load(ref: str, decoder: Recipe | None = None) -> Spec:
+def load(ref: str) -> Spec:
     """Find what a reference names and make a Spec of it.
 
     `ref` is `path.py`, `path.py:NAME` or `package.module:NAME` and names a Spec, an nn.Module, or a function
@@ -254,15 +242,12 @@ def load(ref: str, decoder: Recipe | None = None) -> Spec:
     function that gives one of these). The file's `DYNAMIC_SHAPES`, `VALUE_RANGES`, `MORE_EXAMPLES`,
     `OPTIONAL` and `TENSORIZE` are taken where given.
 
-    Two loads of one file give the same weights: torch, numpy and random are seeded first. A recipe says how a
-    causal language model is called.
+    Two loads of one file give the same weights: torch, numpy and random are seeded first.
 
     Raises:
         ModelNotFound, ModelImportFailed, AmbiguousModel, NoExampleInputs, SpecInvalid
     """
     found = reference.find(ref, Spec)
-    if decoder is not None:
-        return as_spec(found.value, name=found.bundle_name, decoder=decoder)
     if isinstance(found.value, Spec):
         return found.value
     model, inputs = found.value, reference.example_inputs(found)

@@ -178,22 +178,21 @@ class Form:
 
     def _written(self, piece: Piece, *, is_chunk: bool) -> dict[str, Any]:
         ids = {"token_ids": piece.tokens} if self.ask.gives_ids else {}
-        match self.ask.kind:
-            case "generate":
-                details = {"details": {"finish_reason": piece.finish}} if piece.finish else {}
-                head = {"model_name": self.model.name, "model_version": self.model.version}
-                name = {"id": self.ask.name} if self.ask.name else {}
-                return {**name, **head, "text_output": piece.text, **ids, **details}
-            case "completion":
-                kind, name = "text_completion", "cmpl"
-                said: dict[str, Any] = {"text": piece.text}
-            case "chat":
-                kind, name = "chat.completion", "chatcmpl"
-                role = {"role": "assistant"} if self._is_first or not is_chunk else {}
-                message = {**role, "content": piece.text}
-                said = {"delta": message} if is_chunk else {"message": message}
-                if is_chunk:
-                    kind += ".chunk"
+        if self.ask.kind == "generate":
+            return {
+                **({"id": self.ask.name} if self.ask.name else {}),
+                "model_name": self.model.name,
+                "model_version": self.model.version,
+                "text_output": piece.text,
+                **ids,
+                **({"details": {"finish_reason": piece.finish}} if piece.finish else {}),
+            }
+        kind, name = "text_completion", "cmpl"
+        said: dict[str, Any] = {"text": piece.text}
+        if self.ask.kind == "chat":
+            kind, name = "chat.completion.chunk" if is_chunk else "chat.completion", "chatcmpl"
+            role = {"role": "assistant"} if self._is_first or not is_chunk else {}
+            said = {"delta" if is_chunk else "message": {**role, "content": piece.text}}
         choice = {"index": 0, **said, **ids, "logprobs": None, "finish_reason": piece.finish}
         return {
             "id": f"{name}-{self._id}",

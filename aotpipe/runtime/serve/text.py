@@ -58,13 +58,12 @@ class Tokenizer:
                     f"the chat template of {TOKENIZER_CONFIG} is none", reason=str(error)
                 ) from error
 
-    @property
-    def is_there(self) -> bool:
-        """Whether text can be read."""
-        return self._tokenizer is not None
-
     def tokens(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """The tokens of a text; `special` lets the tokenizer add those that begin one."""
+        """The tokens of a text; `special` lets the tokenizer add those that begin one.
+
+        Raises:
+            RequestInvalid: The model has no tokenizer.
+        """
         if self._tokenizer is None:
             raise RequestInvalid(
                 "the model has no tokenizer",
@@ -77,7 +76,11 @@ class Tokenizer:
         return str(self._tokenizer.decode(list(tokens))) if self._tokenizer else ""
 
     def chat(self, messages: list[dict[str, Any]]) -> tuple[int, ...]:
-        """The tokens of a chat that the model is to go on with."""
+        """The tokens of a chat that the model is to go on with.
+
+        Raises:
+            RequestInvalid: The model has no template of a chat, or it refuses this one.
+        """
         if self._template is None:
             raise RequestInvalid(
                 "the model has no template of a chat",

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from aotpipe.errors import SpecInvalid
-from aotpipe.model.decoder import SlotDecoder, chosen
+from aotpipe.model.decoder import SlotDecoder, chosen, of
 from aotpipe.model.recipe import Recipe
-from aotpipe.model.spec import as_spec
+from aotpipe.model.spec import EntryPoint, Spec
 from models._vision import make_torchvision_importable
 
 make_torchvision_importable()
@@ -53,7 +53,7 @@ def greedy(count: int) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("name", ["GPT2", "Llama", "Qwen2"])
 def test_texts_that_join_at_different_times_are_those_of_generate(name: str) -> None:
     model = models()[name]
-    decoder = as_spec(model, decoder=RECIPE).build()
+    decoder = of(model, RECIPE).build()
     assert isinstance(decoder, SlotDecoder)
     prompts = [torch.tensor([[5, 9, 2, 7, 1]]), torch.tensor([[3]]), torch.tensor([[8, 8, 41, 60]])]
     wanted = [
@@ -80,7 +80,7 @@ def test_texts_that_join_at_different_times_are_those_of_generate(name: str) -> 
 def test_the_tokens_that_end_a_text_are_those_of_the_model() -> None:
     model = models()["GPT2"]
     model.generation_config.eos_token_id = [7, 9]
-    decoder = as_spec(model, decoder=RECIPE).build()
+    decoder = of(model, RECIPE).build()
     logits = torch.nn.functional.one_hot(torch.tensor([7, 8, 9]), 64).float()
     assert decoder._next(logits, *greedy(3))["is_end"].tolist() == [True, False, True]
 
@@ -111,7 +111,7 @@ def test_a_model_that_counts_positions_by_its_mask_is_refused() -> None:
     # ALiBi's slopes are of the 2-D mask of a whole text.
     bloom = made("Bloom", vocab_size=64, hidden_size=32, n_layer=2, n_head=4)
     with pytest.raises(SpecInvalid, match="no decoder can be made of BloomForCausalLM"):
-        as_spec(bloom, decoder=RECIPE)
+        of(bloom, RECIPE)
 
 
 class Odd(transformers.LlamaForCausalLM):  # type: ignore[misc, name-defined]
@@ -127,7 +127,7 @@ class Odd(transformers.LlamaForCausalLM):  # type: ignore[misc, name-defined]
 def test_a_model_that_reads_its_cache_otherwise_is_refused() -> None:
     model = Odd(transformers.LlamaConfig(**SIZES)).eval()
     with pytest.raises(SpecInvalid, match="its logits change by"):
-        as_spec(model, decoder=RECIPE)
+        of(model, RECIPE)
 
 
 class Linear(torch.nn.Module):
@@ -137,14 +137,17 @@ class Linear(torch.nn.Module):
 
 def test_what_is_no_decoder_is_refused_with_its_reason() -> None:
     with pytest.raises(SpecInvalid, match="no model of transformers"):
-        as_spec(Linear(), decoder=RECIPE)
+        of(Linear(), RECIPE)
     mistral = made("Mistral", **SIZES, num_key_value_heads=2, sliding_window=8)
     with pytest.raises(SpecInvalid, match="DynamicSlidingWindowLayer"):
-        as_spec(mistral, decoder=RECIPE)
+        of(mistral, RECIPE)
     with pytest.raises(SpecInvalid, match="the model has 32 positions") as caught:
-        as_spec(models()["Llama"], decoder=Recipe(cache=64, slots=2))
+        of(models()["Llama"], Recipe(cache=64, slots=2))
     assert "cache=32,slots=2" in caught.value.hint
     with pytest.raises(SpecInvalid, match="train mode"):
-        as_spec(models()["Llama"].train(), decoder=RECIPE)
-    with pytest.raises(SpecInvalid, match="says how the model is called"):
-        as_spec(models()["Llama"], args=(torch.tensor([[1]]),), decoder=RECIPE)
+        of(models()["Llama"].train(), RECIPE)
+    with pytest.raises(SpecInvalid, match="how the model is called, and so does args"):
+        of(models()["Llama"], RECIPE, args=(torch.tensor([[1]]),))
+    spec = Spec(name="own", build=Linear, entry_points={"forward": EntryPoint(args=(torch.ones(1),))})
+    with pytest.raises(SpecInvalid, match="so does the Spec 'own'"):
+        of(spec, RECIPE)
