@@ -29,7 +29,7 @@ from aotpipe.build.record import Record, build_key, written
 from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.targets import DEFAULT, Target
-from aotpipe.errors import AotpipeError, CompileError
+from aotpipe.errors import AotpipeError, CompileError, SpecInvalid
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
 from aotpipe.runtime.bundle.manifest import TOKENIZER, TOKENIZER_CONFIG
@@ -55,15 +55,21 @@ class Settings(CompileSettings):
         """What the bundle holds of the tokenizer, by name.
 
         Raises:
-            StoreError: A file cannot be read.
+            SpecInvalid: A file cannot be read.
         """
         if self.tokenizer is None:
             return {}
         file = Path(self.tokenizer)
-        with typed_os_errors("the tokenizer", file, hint="name a tokenizer.json"):
+        try:
             found = {TOKENIZER: file.read_bytes()}
             if (config := file.with_name(TOKENIZER_CONFIG)).is_file():
                 found[TOKENIZER_CONFIG] = config.read_bytes()
+        except OSError as error:
+            raise SpecInvalid(
+                f"the tokenizer {file} cannot be read",
+                reason=error.strerror or "",
+                hint="name a tokenizer.json",
+            ) from error
         return found
 
 
@@ -253,6 +259,7 @@ def _require_place(out: Path) -> None:
 def _build(work: _Work, workspace: Path) -> Outcome:
     start = time.perf_counter()
     settings, recorder = work.settings, work.cache.recorder
+    tokenizer = settings.tokenizer_files  # read before the work, since it may be refused
     if work.out is not None:
         _require_place(work.out)
     every = work.every_target
@@ -289,7 +296,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
                 parts=prepared.loadable.parts,
                 precision=work.request.precision,
                 quantization=work.request.quantization,
-                tokenizer=settings.tokenizer_files,
+                tokenizer=tokenizer,
             )
     report = Report(
         name=prepared.name,
