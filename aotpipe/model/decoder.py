@@ -82,6 +82,9 @@ class SlotDecoder(nn.Module):
         self.slots, self.length = recipe.slots, recipe.cache
         self.layers = len(layers)
         self.ends = ends
+        # The logits of a prompt's other tokens are a third of a small model's work.
+        takes_count = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.options = {"logits_to_keep": 1} if takes_count else {}
         for number, (keys, values) in enumerate(layers):
             for name, like in (("keys", keys), ("values", values)):
                 shape = (recipe.slots, like.shape[1], recipe.cache, like.shape[3])
@@ -137,6 +140,7 @@ class SlotDecoder(nn.Module):
             position_ids=positions,
             past_key_values=Cache(layers=[*layers]),
             use_cache=True,
+            **self.options,
         )
         logits: Tensor = output.logits[:, -1]
         return logits.float()
