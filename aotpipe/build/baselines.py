@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import torch
@@ -24,6 +23,7 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import TargetError
+from aotpipe.runtime.store import workspace
 from aotpipe.validate.eager.eager import Eager
 from aotpipe.validate.timing import Timed
 
@@ -120,8 +120,8 @@ class _Exported:
     def _exported(self, entry_point: str) -> Callable[[list[Array]], Any]:
         entry = self._entries[entry_point]
         args, kwargs = entry.entry.args, dict(entry.entry.kwargs)
-        with TemporaryDirectory(prefix="aotpipe-onnx-") as folder:
-            path = Path(folder) / "model.onnx"
+        with workspace("onnx") as folder:
+            path = folder / "model.onnx"
             torch.onnx.export(entry.module, args, path, kwargs=kwargs, dynamo=True, verbose=False)
             return self._load(path)
 

@@ -10,9 +10,11 @@ model that has not changed does nothing and imports no torch.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Unpack
@@ -31,14 +33,15 @@ from aotpipe.build.report import Report
 from aotpipe.build.request import ModelOptions, Request
 from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import DEFAULT, Target
-from aotpipe.errors import AotpipeError, BudgetExceeded, CompileError
+from aotpipe.errors import AotpipeError, BudgetExceeded, CompileError, SpecInvalid
 from aotpipe.runtime.bundle import Bundle, open_bundle, pack, require_replaceable
+from aotpipe.runtime.bundle.manifest import TOKENIZER, TOKENIZER_CONFIG
 from aotpipe.runtime.loading import why_not_runnable
 from aotpipe.runtime.store import typed_os_errors, workspace
 from aotpipe.validate.kept import to_keep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings(CompileSettings):
     """How a request becomes a bundle; each attribute is an argument of `build`."""
 
@@ -50,6 +53,29 @@ class Settings(CompileSettings):
     keep_modules: bool = False
     budgets: tuple[Limit, ...] = ()
     require_coverage: float | None = None
+    tokenizer: str | Path | None = None
+
+    @cached_property
+    def tokenizer_files(self) -> Mapping[str, bytes]:
+        """What the bundle holds of the tokenizer, by name.
+
+        Raises:
+            SpecInvalid: A file cannot be read.
+        """
+        if self.tokenizer is None:
+            return {}
+        file = Path(self.tokenizer)
+        try:
+            found = {TOKENIZER: file.read_bytes()}
+            if (config := file.with_name(TOKENIZER_CONFIG)).is_file():
+                found[TOKENIZER_CONFIG] = config.read_bytes()
+        except OSError as error:
+            raise SpecInvalid(
+                f"the tokenizer {file} cannot be read",
+                reason=error.strerror or "",
+                hint="name a tokenizer.json",
+            ) from error
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +119,7 @@ def build(
     keep_modules: bool = False,
     budgets: Sequence[str] = (),
     require_coverage: float | None = None,
+    tokenizer: str | Path | None = None,
     cache: bool = True,
     on_event: Listener | None = None,
     **options: Unpack[ModelOptions],
@@ -121,6 +148,7 @@ def build(
         keep_modules: Keep what IREE's compiler is given, so that `replay` can compile it anew.
         require_coverage: The percent of the model's branches, trips of loops and sizes that the calls which
             programs are compared on have to reach; nothing is required where None.
+        tokenizer: A `tokenizer.json` that the bundle holds, and the `tokenizer_config.json` beside it.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
         **options: What may vary, the precision, buckets, a mesh and more: the fields of
@@ -148,6 +176,7 @@ def build(
         keep_modules=keep_modules,
         budgets=tuple(map(Limit.parse, budgets)),
         require_coverage=require_coverage,
+        tokenizer=tokenizer,
         cache=cache,
     )
     outcome = run(Request.of(model_or_spec, targets, args, kwargs, **options), settings, on_event)
@@ -235,6 +264,9 @@ class _Work:
             "keep_modules": self.settings.keep_modules,
             "budgets": list(map(str, self.settings.budgets)),
             "require_coverage": self.settings.require_coverage,
+            "tokenizer": {
+                name: hashlib.sha256(each).hexdigest() for name, each in self.settings.tokenizer_files.items()
+            },
             # What could not run before may run now: a driver was installed, a container given a GPU.
             "why_not_runnable": list(map(why_not_runnable, targets)),
         }
@@ -265,6 +297,7 @@ def _require_place(out: Path) -> None:
 
 def _build(work: _Work, workspace: Path) -> Outcome:
     settings, recorder = work.settings, work.cache.recorder
+    settings.tokenizer_files  # noqa: B018  # it is read before the work, since it may be refused
     if work.out is not None:
         _require_place(work.out)
     every = work.every_target
@@ -345,6 +378,7 @@ def _packed(work: _Work, prepared: Prepared, results: Mapping[Target, matrix.Res
             precision=work.request.precision,
             quantization=work.request.quantization,
             materials=prepared.materials,
+            tokenizer=work.settings.tokenizer_files,
             modules=texts if work.settings.keep_modules else None,
         )
 

@@ -23,6 +23,7 @@ from aotpipe.core.precision import Precision, Quantization, quantization_of
 from aotpipe.core.stages import Dialect
 from aotpipe.core.targets import Backend, Target, expand
 from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
+from aotpipe.model.recipe import PROMPT_LENGTH, Recipe
 from aotpipe.runtime import installed
 from aotpipe.runtime.xla.buckets import Buckets, Declared
 from aotpipe.runtime.xla.mesh import DeclaredMesh, DeclaredRules, Mesh, Rule, rules
@@ -41,6 +42,8 @@ class ModelOptions(TypedDict, total=False):
         dynamic_shapes, value_ranges, examples, optional, tensorize: As `model.spec.EntryPoint` takes them.
         entry_points: Several ways to call the model, in place of `args` and its kin.
         name: Names the bundle; by default the Spec's name.
+        decoder: Make a causal language model of transformers a decoder: `cache=1024,slots=8`
+            (`aotpipe.model.recipe`).
         dtype: `bf16` or `f16`: what products of matrices are computed in, and their weights stored in
             (`aotpipe.core.precision`).
         quantize: `int8`: store the weights of linear layers so, and multiply integers (`model.quantization`).
@@ -63,6 +66,7 @@ class ModelOptions(TypedDict, total=False):
     entry_points: Mapping[str, EntryPoint] | None
     name: str | None
     quantize: str | None
+    decoder: str | None
     dtype: str | None
     keep_float32: Sequence[str]
     allow_islands: bool
@@ -76,14 +80,16 @@ class ModelOptions(TypedDict, total=False):
 
 FIRST_STAGE: Final[Mapping[str, Until]] = {
     **dict.fromkeys(("dynamic_shapes", "value_ranges", "examples", "optional", "tensorize"), "canonicalize"),
-    **dict.fromkeys(("entry_points", "name", "quantize"), "canonicalize"),
+    **dict.fromkeys(("entry_points", "name", "decoder", "quantize"), "canonicalize"),
     **dict.fromkeys(("dtype", "keep_float32"), "export"),
     **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
     **dict.fromkeys(("samples", "special_values"), "lower"),
 }
 """By option, the first stage of a build that it changes."""
 _OF_SPEC: Final = tuple(
-    name for name, stage in FIRST_STAGE.items() if stage == "canonicalize" and name != "quantize"
+    name
+    for name, stage in FIRST_STAGE.items()
+    if stage == "canonicalize" and name not in ("decoder", "quantize")
 )
 
 
@@ -109,6 +115,7 @@ class Request:
     precision: Precision | None = None
     samples: Path | None = None
     special_values: bool = False
+    decoder: Recipe | None = None
 
     @classmethod
     def of(
@@ -139,6 +146,7 @@ class Request:
         _require_known(options, until)
         chosen = expand(targets)
         islands, iree = options.get("allow_islands", False), _named(options.get("dialect"))
+        decoder = Recipe.of(given) if (given := options.get("decoder")) else None
         buckets, mesh = options.get("buckets") or {}, options.get("mesh")
         precision = Precision.of(options.get("dtype"), options.get("keep_float32", ()))
         backends: dict[Backend, Dialect] = {
@@ -148,6 +156,8 @@ class Request:
             backends = {"iree": iree or "torch"}
             if buckets or mesh is not None:
                 backends["xla"] = "stablehlo"
+        if decoder and "xla" in backends:
+            buckets = {PROMPT_LENGTH: "auto", **buckets}
         if islands and "stablehlo" in backends.values():
             raise TargetError(
                 "only IREE's programs of the torch dialect run in a chain with islands of Python",
@@ -185,6 +195,7 @@ class Request:
             precision=precision,
             samples=Path(given) if (given := options.get("samples")) else None,
             special_values=options.get("special_values", False),
+            decoder=decoder,
         )
 
     @property
@@ -225,6 +236,10 @@ class Request:
         """
         from aotpipe.model import spec
 
+        if self.decoder is not None:
+            from aotpipe.model import decoder
+
+            return decoder.of(self.model, self.decoder, **self.spec_options)
         found = spec.load(self.model) if isinstance(self.model, str) else self.model
         return spec.as_spec(found, **self.spec_options)
 
@@ -246,6 +261,7 @@ class Request:
             "quantization": self.quantization or "",
             "samples": str(self.samples.absolute()) if self.samples else "",
             "special_values": self.special_values,
+            "decoder": str(self.decoder or ""),
             "precision": [self.precision.dtype, *self.precision.keep] if self.precision else [],
         }
         options = {

@@ -45,6 +45,13 @@ if TYPE_CHECKING:
     help="Fail unless the calls that programs are compared on reach so much of MODEL's branches, trips of "
     "loops and sizes. [default: nothing is required]",
 )
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A tokenizer.json that the bundle holds, and the tokenizer_config.json beside it. "
+    "[default: none, so that token ids are served]",
+)
 @click.option("--profile", is_flag=True, help="Say what each stage took: seconds, peak memory, bytes made.")
 @options.as_json
 @options.quiet

@@ -118,6 +118,12 @@ def _value_range(text: str) -> tuple[str, tuple[float, float]]:
     return name, (low, high)
 
 
+def _recipe(text: str) -> str:
+    from aotpipe.model.recipe import Recipe
+
+    return str(Recipe.of(text))
+
+
 def _mesh(text: str) -> str:
     from aotpipe.runtime.xla.mesh import Mesh
 
@@ -139,6 +145,14 @@ def _as_dict(_: click.Context, __: click.Parameter, values: tuple[tuple[str, T],
 _MODEL_OPTIONS: Final[Mapping[Until, tuple[Callable[[Any], Any], ...]]] = {
     "canonicalize": (
         click.option("--name", help="Names the bundle. [default: the Spec's name]"),
+        click.option(
+            "--decoder",
+            type=_Read(_recipe),
+            metavar="SIZES",
+            help="Make a causal language model of transformers a decoder that `aotpipe serve` generates text "
+            "with, such as cache=1024,slots=8: texts of 1024 tokens, 8 at once; prompt=512 allows shorter "
+            "prompts only.",
+        ),
         click.option(
             "--optional",
             multiple=True,

@@ -28,6 +28,8 @@ from aotpipe.passes.scalars import value_of
 __all__ = ["Ranges"]
 
 _MOST_STEPS: Final = 1000
+_DEPTH: Final = 30
+"""Nodes of a chain that is gone through from its end."""
 _WHERE_DEPTH: Final = 6
 _POINTWISE: Final = frozenset(
     "add sub rsub mul neg abs div remainder fmod clamp clamp_min clamp_max floor ceil trunc maximum minimum "
@@ -41,6 +43,20 @@ class _Assumed:
 
     facts: Mapping[Node, Interval] = field(default_factory=dict)
     found: dict[Node, Interval] = field(default_factory=dict)
+
+
+def _unknown(node: Node, assumed: _Assumed) -> list[Node]:
+    """What a node is computed from and no interval is found of yet, operands first, and the node itself."""
+    order: dict[Node, None] = {}
+    stack = [(node, False)]
+    while stack:
+        each, has_operands = stack.pop()
+        if has_operands:
+            order[each] = None
+        elif each not in order and each not in assumed.found:
+            stack.append((each, True))
+            stack += [(operand, False) for operand in each.all_input_nodes]
+    return list(order)
 
 
 class Ranges:
@@ -65,6 +81,7 @@ class Ranges:
         self._certain = _Assumed()
         self._steps: Iterator[int] = iter(())
         self._asked: set[sympy.Symbol] = set()
+        self._depth = 0
 
     def of(self, argument: Any) -> Interval:
         """The interval of a node's value, or of a number."""
@@ -77,9 +94,14 @@ class Ranges:
     def _of(self, argument: Any, assumed: _Assumed) -> Interval:
         if isinstance(argument, Node):
             if argument not in assumed.found:
-                # Only a loop makes a value depend on itself; its carries are asked for with assumptions.
-                assumed.found[argument] = _of_value(argument)
-                assumed.found[argument] = self._find(argument, assumed)
+                # A node takes several frames of Python: a long chain is gone through from its start.
+                chain = _unknown(argument, assumed) if self._depth >= _DEPTH else [argument]
+                self._depth += 1
+                for node in chain:
+                    # Only a loop makes a value depend on itself; its carries are asked for with assumptions.
+                    assumed.found[node] = _of_value(node)
+                    assumed.found[node] = self._find(node, assumed)
+                self._depth -= 1
             return assumed.found[argument]
         return _of_number(argument)
 

@@ -4,6 +4,7 @@
     weights.safetensors           weights and initial state, once for all programs
     goldens.safetensors           recorded calls for `selftest`
     modules/KEY.mlir              what the compilers were given, where it is kept
+    tokenizer.json                where the build was given one; tokenizer_config.json where one is beside it
     programs/TARGET/program.vmfb  (or program.xla; of a fat program TARGET+TARGET)
 
 Equal contents give equal bytes, wherever they are built: no times, no paths. The folder is made beside its
@@ -73,6 +74,7 @@ def pack(
     quantization: Quantization | None = None,
     modules: Mapping[str, Lowered] | None = None,
     materials: Mapping[str, str] | None = None,
+    tokenizer: Mapping[str, bytes] | None = None,
 ) -> Bundle:
     """Write a bundle.
 
@@ -91,6 +93,7 @@ def pack(
         quantization: How linear layers are quantized.
         modules: What the compilers were given, as texts, to be kept.
         materials: What the programs were made of, by SHA-256.
+        tokenizer: By name, the files of a tokenizer.
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
@@ -104,6 +107,8 @@ def pack(
                 WEIGHTS: File(sha256=sha256, size_bytes=source.stat().st_size),
                 GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
             }
+            for file, content in (tokenizer or {}).items():
+                packed[file] = _bytes(work, file, content)
             for program in programs.values():
                 for each in (program, *program.variants) if isinstance(program, Validated) else ():
                     file = f"programs/{each.compiled.file}"

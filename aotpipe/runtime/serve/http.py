@@ -6,6 +6,7 @@ Each path of `_ROUTES` is answered by one method of `Application`. A typed error
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hmac
 import re
@@ -13,24 +14,27 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from aotpipe import __version__
 from aotpipe.errors import AotpipeError, RequestInvalid, RequestTooLarge
-from aotpipe.runtime.serve import metrics, openapi, protocol
-from aotpipe.runtime.serve.repository import Repository
+from aotpipe.runtime.serve import completions, metrics, openapi, protocol
+from aotpipe.runtime.serve.repository import Model, Repository
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+T = TypeVar("T")
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _BEARER: Final = (b"www-authenticate", b"Bearer")
+_NO_CACHE: Final = ((b"cache-control", b"no-cache"),)
 _RETRY_AFTER: Final = {429, 503}
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _POLICY: Final = (
@@ -38,6 +42,9 @@ _POLICY: Final = (
 )
 _JSON: Final = "application/json"
 _BINARY: Final = "application/octet-stream"
+_EVENTS: Final = "text/event-stream"
+_OPENAI: Final = "/v1/"
+"""What the paths of OpenAI's API begin with."""
 _OPEN: Final = ("/", "/v2/health/live", "/v2/health/ready")
 """What is answered without a token: a supervisor asks whether the server lives; the page asks its reader."""
 _MODEL: Final = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
@@ -45,6 +52,10 @@ _ROUTES: Final = tuple(
     (method, re.compile(pattern), name)
     for method, pattern, name in (
         ("POST", rf"{_MODEL}/infer", "infer"),
+        ("POST", rf"{_MODEL}/generate(?P<stream>_stream)?", "generate"),
+        ("POST", r"/v1/completions", "completions"),
+        ("POST", r"/v1/chat/completions", "chat"),
+        ("GET", r"/v1/models(?:/(?P<model>[^/]+))?", "models"),
         ("GET", r"/v2/health/live", "live"),
         ("GET", r"/v2/health/ready", "ready"),
         ("GET", r"/v2/?", "server"),
@@ -63,12 +74,13 @@ _ROUTES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: its status, the parts of its body, and headers."""
+    """An answer: its status, the parts of its body, and headers; `stream` has the parts that are to come."""
 
     status: int
     parts: list[Any]
     type: str = _JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    stream: AsyncGenerator[bytes] | None = None
 
 
 @dataclass(slots=True)
@@ -124,14 +136,14 @@ class Application:
         try:
             answer = await self._answer(scope, receive)
             length = sum(map(len, answer.parts))
-            headers = [
-                (b"content-type", answer.type.encode()),
-                (b"content-length", str(length).encode()),
-                *answer.headers,
-            ]
+            headers = [(b"content-type", answer.type.encode()), *answer.headers]
+            if answer.stream is None:
+                headers.append((b"content-length", str(length).encode()))
             if self.is_draining:
                 headers.append((b"connection", b"close"))
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            if answer.stream is not None:
+                length = await _streamed(answer.stream, receive, send)
             for part in answer.parts[:-1]:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             last = answer.parts[-1] if answer.parts and scope["method"] != "HEAD" else b""
@@ -166,6 +178,8 @@ class Application:
         except AotpipeError as error:
             status = protocol.status(error)
             extra = ((b"retry-after", b"1"),) if status in _RETRY_AFTER else ()
+            if path.startswith(_OPENAI):
+                return Answer(status, [orjson.dumps(_openai_error(error))], headers=extra)
             return _error(status, protocol.told(error), extra)
         except Exception:  # noqa: BLE001  # one request's fault is not the end of the others
             traceback.print_exc()
@@ -189,6 +203,47 @@ class Application:
             return _compressed(Answer(200, parts), request.headers)
         headers = ((_JSON_LENGTH, str(json_bytes).encode()),)
         return _compressed(Answer(200, parts, _BINARY, headers), request.headers)
+
+    async def _generate(self, request: _Request) -> Answer:
+        name, version = request.matched["model"], request.matched.get("version", "")
+        model = self._repository.model(name, version)
+        return await self._written("generate", model, request, is_stream="stream" in request.matched)
+
+    async def _completions(self, request: _Request) -> Answer:
+        return await self._written("completion", None, request)
+
+    async def _chat(self, request: _Request) -> Answer:
+        return await self._written("chat", None, request)
+
+    async def _models(self, request: _Request) -> Answer:
+        name = request.matched.get("model")
+        models = (
+            [self._repository.model(name)] if name else [each for each in self._repository if each.generates]
+        )
+        rows = [{"id": each.name, "object": "model", "created": 0, "owned_by": "aotpipe"} for each in models]
+        return _json(rows[0] if name else {"object": "list", "data": rows})
+
+    async def _written(
+        self, kind: completions.Kind, model: Model | None, request: _Request, *, is_stream: bool | None = None
+    ) -> Answer:
+        """Text that a model goes on with, whole or as events."""
+        start = time.perf_counter()
+        data = await self._json_body(request)
+        if model is None:
+            if not isinstance(name := data.get("model"), str):
+                raise RequestInvalid("the request does not name its model")
+            model = self._repository.model(name)
+        with model.metrics.counting_failures():
+            ask = completions.read(kind, data, model, is_stream=is_stream)
+            form = completions.Form(ask, model)
+            pieces = completions.pieces(ask, model, self._timeout_s)
+            if ask.is_stream:
+                # What is refused has a status of its own, so that the first part comes before it.
+                first = await _unless_gone(anext(pieces), request.receive)
+                return Answer(200, [], _EVENTS, _NO_CACHE, _events(form, first, pieces, start))
+            found = await _unless_gone(_all(pieces), request.receive)
+        model.metrics.finished(time.perf_counter() - start)
+        return _compressed(_json(form.whole(found)), request.headers)
 
     async def _live(self, request: _Request) -> Answer:  # noqa: ARG002
         return Answer(200, [b""])
@@ -298,6 +353,77 @@ class Application:
         }
         sys.stderr.buffer.write(orjson.dumps(row) + b"\n")
         sys.stderr.flush()
+
+
+async def _all(pieces: AsyncIterator[T]) -> list[T]:
+    return [piece async for piece in pieces]
+
+
+async def _gone(receive: Receive) -> None:
+    """Wait until the client is gone, of a request whose body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _unless_gone(work: Awaitable[T], receive: Receive) -> T:
+    """The result of work that nobody needs once the client is gone.
+
+    Raises:
+        RequestInvalid: It is.
+    """
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise RequestInvalid("the client is gone")
+    finally:
+        gone.cancel()
+        if working.cancel():
+            with suppress(asyncio.CancelledError):
+                await working
+
+
+async def _events(
+    form: completions.Form, first: completions.Piece, pieces: AsyncGenerator[completions.Piece], start: float
+) -> AsyncGenerator[bytes]:
+    """The events of an answer; an error is the last one."""
+    yield form.events(first)
+    try:
+        with form.model.metrics.counting_failures():
+            async for piece in pieces:
+                yield form.events(piece)
+        form.model.metrics.finished(time.perf_counter() - start)
+    except AotpipeError as error:
+        yield completions.event(
+            _openai_error(error) if form.ask.kind != "generate" else {"error": protocol.told(error)}
+        )
+    finally:
+        await pieces.aclose()
+
+
+async def _streamed(events: AsyncGenerator[bytes], receive: Receive, send: Send) -> int:
+    """Send events until they end or the client is gone; gives how many bytes they had."""
+    sent = 0
+    with suppress(RequestInvalid):
+        sent = await _unless_gone(_sent(events, send), receive)
+    return sent
+
+
+async def _sent(events: AsyncGenerator[bytes], send: Send) -> int:
+    size = 0
+    async with aclosing(events) as each:
+        async for data in each:
+            if data:
+                size += len(data)
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+    return size
+
+
+def _openai_error(error: AotpipeError) -> dict[str, Any]:
+    status = protocol.status(error)
+    kind = "invalid_request_error" if status < 429 else "server_error"
+    return {"error": {"message": protocol.told(error), "type": kind, "param": None, "code": status}}
 
 
 @cache

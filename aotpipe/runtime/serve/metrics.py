@@ -47,6 +47,7 @@ class Served(Protocol):
     waiting: int
     running: int
     sessions: int
+    slots: int
 
 
 class Metrics:
@@ -75,6 +76,10 @@ class Metrics:
         self.queue_us = counter("nv_inference_queue_duration_us", "Microseconds of requests in the queue")
         self.compute_us = counter("nv_inference_compute_infer_duration_us", "Microseconds in programs")
         self.restarts = counter("aotpipe_worker_restarts", "Workers that died and were replaced")
+        self.tokens = counter("aotpipe_generated_tokens", "Tokens of texts")
+        self.first_token_s = histogram(
+            "aotpipe_first_token_seconds", "Seconds until the first token of a text", _SECONDS
+        )
         self.request_s = histogram("aotpipe_request_seconds", "Seconds of a request in the server", _SECONDS)
         self.queue_s = histogram("aotpipe_queue_seconds", "Seconds of a request in the queue", _SECONDS)
         self.batch = histogram("aotpipe_batch_rows", "Rows of a run of a program", _ROWS)
@@ -104,6 +109,8 @@ class ModelMetrics:
         self._request_s = metrics.request_s.labels(*self._labels)
         self._queue_s = metrics.queue_s.labels(*self._labels)
         self._batch = metrics.batch.labels(*self._labels)
+        self._tokens = metrics.tokens.labels(*self._labels)
+        self._first_token_s = metrics.first_token_s.labels(*self._labels)
 
     def ran(self, batch: list[Call], ns: int) -> None:
         """Count a run of a program."""
@@ -131,6 +138,18 @@ class ModelMetrics:
             self._failure.labels(*self._labels, type(error).__name__).inc()
             raise
 
+    def generated(self, waited_s: float | None) -> None:
+        """Count a token; of a text's first one, for how long it was waited."""
+        self._tokens.inc()
+        if waited_s is not None:
+            self._first_token_s.observe(waited_s)
+
+    def finished(self, seconds: float) -> None:
+        """Count a request whose text has ended."""
+        self._success.inc()
+        self._request_us.inc(seconds * 1e6)
+        self._request_s.observe(seconds)
+
     def restarted(self) -> None:
         """Count a worker that died."""
         self._restarts.inc()
@@ -152,6 +171,7 @@ class _Gauges:
         )
         running = GaugeMetricFamily("aotpipe_running_requests", "Requests in a worker", labels=_LABELS)
         sessions = GaugeMetricFamily("aotpipe_sessions", "Open sessions", labels=_LABELS)
+        slots = GaugeMetricFamily("aotpipe_slots_used", "Texts that have a slot of a cache", labels=_LABELS)
         program = GaugeMetricFamily(
             "aotpipe_program_info", "The program that runs", labels=(*_LABELS, "target", "digest")
         )
@@ -162,5 +182,6 @@ class _Gauges:
             pending.add_metric(labels, model.waiting)
             running.add_metric(labels, model.running)
             sessions.add_metric(labels, model.sessions)
+            slots.add_metric(labels, model.slots)
             program.add_metric((*labels, model.target, model.digest), 1.0)
-        return [ready, pending, running, sessions, program]
+        return [ready, pending, running, sessions, slots, program]

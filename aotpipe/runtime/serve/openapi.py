@@ -8,8 +8,8 @@ from typing import Any, Final
 from aotpipe import __version__
 from aotpipe.runtime.serve.tensors import DATATYPES
 
-_ERROR: Final = {"$ref": "#/components/schemas/Error"}
 _PARAMETERS: Final = {"type": "object", "additionalProperties": True}
+_REFUSALS: Final = (400, 404, 413, 429, 503, 504)
 
 
 @cache
@@ -43,11 +43,7 @@ def document() -> dict[str, Any]:
             **{
                 path: {
                     "post": _operation(
-                        "Call a model",
-                        "InferResponse",
-                        parameters,
-                        body="InferRequest",
-                        errors=(400, 404, 413, 429, 503, 504),
+                        "Call a model", "InferResponse", parameters, body="InferRequest", errors=_REFUSALS
                     )
                 }
                 for path, parameters in (
@@ -55,6 +51,25 @@ def document() -> dict[str, Any]:
                     ("/v2/models/{model}/versions/{version}/infer", model),
                 )
             },
+            **{
+                f"/v2/models/{{model}}/{verb}": {
+                    "post": _operation(text, schema, model[:1], body="GenerateRequest", errors=_REFUSALS)
+                }
+                for verb, text, schema in (
+                    ("generate", "Go on with a text", "GenerateResponse"),
+                    ("generate_stream", "Go on with a text, as server-sent events", ""),
+                )
+            },
+            **{
+                f"/v1/{name}": {
+                    "post": _operation(text, "Completion", body=body, errors=_REFUSALS, error="OpenAIError")
+                }
+                for name, text, body in (
+                    ("completions", "Go on with a text, as OpenAI's API", "CompletionRequest"),
+                    ("chat/completions", "Go on with a chat, as OpenAI's API", "ChatRequest"),
+                )
+            },
+            "/v1/models": {"get": _operation("The models that generate text", "List")},
             "/v2/repository/index": {
                 "post": _operation("The models and their states", "Index", body="Options", errors=(400,))
             },
@@ -83,6 +98,16 @@ def _schemas() -> dict[str, Any]:
         "shape": shape,
         "parameters": _PARAMETERS,
         "data": {"type": "array"},
+    }
+    tokens = {"type": "array", "items": size, "minItems": 1}
+    message = _object({"role": text, "content": text})
+    choice = {
+        "max_tokens": size,
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+        "seed": {"type": "integer"},
+        "stop": {"anyOf": [text, {"type": "array", "items": text}]},
+        "stream": {"type": "boolean"},
     }
     described = _object(
         {"name": text, "datatype": datatype, "shape": {"type": "array", "items": {"type": "integer"}}}
@@ -126,6 +151,28 @@ def _schemas() -> dict[str, Any]:
             "items": _object({"name": text, "version": text, "state": text, "reason": text}),
         },
         "Options": {"type": "object"},
+        "OpenAIError": _object({"error": _object({"message": text, "type": text})}),
+        "List": _object({"object": text, "data": {"type": "array", "items": _object({"id": text})}}),
+        "GenerateRequest": _object(
+            {"text_input": text, "input_ids": tokens, "id": text, "parameters": _PARAMETERS}
+        )
+        | {"required": []},
+        "GenerateResponse": _object(
+            {"model_name": text, "model_version": text, "id": text, "text_output": text, "token_ids": tokens},
+            "model_name",
+            "text_output",
+        ),
+        "CompletionRequest": _object(
+            {"model": text, "prompt": {"anyOf": [text, tokens]}, **choice}, "model", "prompt"
+        ),
+        "ChatRequest": _object(
+            {"model": text, "messages": {"type": "array", "items": message, "minItems": 1}, **choice},
+            "model",
+            "messages",
+        ),
+        "Completion": _object(
+            {"id": text, "object": text, "model": text, "choices": {"type": "array", "items": _PARAMETERS}}
+        ),
     }
 
 
@@ -148,16 +195,14 @@ def _operation(
     *,
     body: str = "",
     errors: tuple[int, ...] = (),
+    error: str = "Error",
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         "summary": summary,
         "parameters": parameters or [],
         "responses": {
             "200": {"description": "It is so", **({"content": _json(schema)} if schema else {})},
-            **{
-                str(status): {"description": "Why not", "content": {"application/json": {"schema": _ERROR}}}
-                for status in errors
-            },
+            **{str(status): {"description": "Why not", "content": _json(error)} for status in errors},
         },
     }
     if body:

@@ -8,6 +8,7 @@ ready meanwhile.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -217,6 +218,11 @@ class Pool:
         return not self._is_closing and any(worker.is_ready for worker in self._workers)
 
     @property
+    def has_given_up(self) -> bool:
+        """Whether no program runs, and none is about to."""
+        return not self.is_ready and self.crashes >= _CRASHES
+
+    @property
     def waiting(self) -> int:
         """How many calls no worker has."""
         return len(self.queue.waiting) + sum(len(worker.own) for worker in self._workers)
@@ -272,7 +278,7 @@ class Pool:
         """
         if self._is_closed:
             raise NotReady("the model is being unloaded", hint="ask again later")
-        if not self.is_ready and self.crashes >= _CRASHES:
+        if self.has_given_up:
             raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
         if self.waiting >= self.limits.max_queue_size:
             raise QueueFull(f"{self.waiting} calls wait already", hint="ask again later")
@@ -280,6 +286,8 @@ class Pool:
             self.queue.waiting.append(call)
         else:
             call.opened = self._opened(call.session, is_new=call.start)
+            if call.is_kept:
+                call.opened.used = math.inf
             call.opened.owner.own.append(call)
         if not self._is_scheduled:
             # What comes in the same turn of the loop goes in one message.

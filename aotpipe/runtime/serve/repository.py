@@ -20,11 +20,13 @@ from aotpipe.errors import AotpipeError, NotInJson, NotReady, RequestInvalid, Se
 from aotpipe.runtime.bundle import files, signatures
 from aotpipe.runtime.bundle.load import choose, fitting
 from aotpipe.runtime.serve import protocol
+from aotpipe.runtime.serve.generation import Generator, Sizes
 from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
 from aotpipe.runtime.serve.pool import Pool
 from aotpipe.runtime.serve.protocol import Entry
 from aotpipe.runtime.serve.scheduler import Call, Limits
 from aotpipe.runtime.serve.tensors import Tensor, batch_symbol
+from aotpipe.runtime.serve.text import Tokenizer
 
 _EXAMPLE_BYTES: Final = 1 << 14
 _FIRST_VERSION: Final = "1"
@@ -92,6 +94,50 @@ class Model:
             on_ran=self.metrics.ran,
             on_restart=self.metrics.restarted,
         )
+        self.tokenizer = Tokenizer(bundle)
+        sizes = Sizes.of(manifest.signatures)
+        self._generator = Generator(sizes, self.pool, self.metrics.generated) if sizes else None
+
+    async def start(self) -> None:
+        """Start the workers and wait until the first is ready.
+
+        Raises:
+            AotpipeError: The program cannot be loaded, or does not give the recorded answers.
+        """
+        try:
+            await self.pool.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let what waits and runs end, then end the workers."""
+        if self._generator:
+            await self._generator.close()
+        await self.pool.close()
+
+    @property
+    def generates(self) -> bool:
+        """Whether it is a decoder."""
+        return self._generator is not None
+
+    def require_generator(self) -> Generator:
+        """What generates its tokens.
+
+        Raises:
+            RequestInvalid: It is no decoder.
+        """
+        if self._generator is None:
+            raise RequestInvalid(
+                f"the model {self.name!r} generates no text",
+                hint="build it with --decoder cache=1024,slots=8",
+            )
+        return self._generator
+
+    @property
+    def slots(self) -> int:
+        """How many texts are gone on with."""
+        return self._generator.used if self._generator else 0
 
     @property
     def is_ready(self) -> bool:
@@ -100,8 +146,8 @@ class Model:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait."""
-        return self.pool.waiting
+        """How many calls and texts wait."""
+        return self.pool.waiting + (self._generator.waiting if self._generator else 0)
 
     @property
     def running(self) -> int:
@@ -231,7 +277,7 @@ class Repository:
         async with self._locks[name]:
             try:
                 model = Model(name, self._paths[name], self._options, self._metrics)
-                await model.pool.start()
+                await model.start()
             except AotpipeError as error:
                 if name not in self._models:
                     self._reasons[name] = error.message
@@ -277,7 +323,7 @@ class Repository:
         await asyncio.gather(*self._closing)
 
     def _end(self, model: Model) -> None:
-        task = asyncio.get_running_loop().create_task(model.pool.close())
+        task = asyncio.get_running_loop().create_task(model.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -51,6 +51,7 @@ class Call:
         session: Whose state it reads and writes; None where the model has none.
         start: Whether the session begins with it.
         end: Whether the session ends with it.
+        is_kept: Whether the session stays open for as long as nothing is asked of it.
         opened: What the pool knows of the session.
         rows: How many rows of a batch it is; 0 where it is to run alone.
         key: Equal for calls that may be batched with each other.
@@ -66,6 +67,7 @@ class Call:
     session: str | None = None
     start: bool = False
     end: bool = False
+    is_kept: bool = False
     opened: Any = None
     rows: int = 0
     key: object = None

@@ -22,7 +22,7 @@ from aotpipe.build.record import Record, Snapshot
 from aotpipe.build.request import Request
 from aotpipe.core.stages import Compiled, Lowered
 from aotpipe.core.targets import Target
-from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, UnknownTarget
+from aotpipe.errors import BundleError, CompileFailed, ModelNotFound, ReadOnly, SpecInvalid, UnknownTarget
 from aotpipe.runtime.store import digest
 from tests.unit.build.reports import REPORT
 
@@ -170,3 +170,14 @@ def test_a_bundle_of_another_prepared_model_is_not_up_to_date(tmp_path: Path):
     assert build_module._unchanged(work) is not None
     replace(one, prepared=digest("other")).save(work.cache, key)
     assert build_module._unchanged(work) is None
+
+
+def test_a_tokenizer_that_cannot_be_read_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(SpecInvalid, match="cannot be read"):
+        aotpipe.build(
+            torch.nn.Linear(2, 2).eval(), args=(torch.ones(2),), tokenizer=tmp_path / "tokenizer.json"
+        )
+    (tmp_path / "tokenizer.json").write_bytes(b"{}")
+    settings = Settings(tokenizer=tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_bytes(b"[]")
+    assert settings.tokenizer_files == {"tokenizer.json": b"{}", "tokenizer_config.json": b"[]"}

@@ -12,6 +12,7 @@ from aotpipe.build import rerun, steps
 from aotpipe.build.request import FIRST_STAGE, ModelOptions, Request
 from aotpipe.core.precision import Precision
 from aotpipe.errors import MeshError, NoBuckets, SpecInvalid, TargetError
+from aotpipe.runtime.xla.buckets import Buckets
 
 FUNCTIONS = (
     aotpipe.build,
@@ -90,6 +91,8 @@ def test_the_key_covers_what_is_prepared_and_not_for_which_targets():
         for options in (
             {},
             {"name": "x"},
+            {"decoder": "cache=16"},
+            {"decoder": "cache=16,slots=2"},
             {"optional": ("mask",)},
             {"tensorize": ("mask",)},
             {"allow_islands": True},
@@ -124,6 +127,13 @@ def test_the_key_stays_though_loading_changes_the_path(monkeypatch: pytest.Monke
 def test_what_is_no_size_is_refused(buckets: dict[str, list[int]]):
     with pytest.raises(NoBuckets, match="no sizes"):
         asked("xla-cpu-host", buckets=buckets)
+
+
+def test_the_prompts_of_a_decoder_have_buckets_where_a_target_needs_them():
+    assert asked("iree-vmvx", decoder="cache=16").buckets == {}
+    assert asked("xla-cpu-host", decoder="cache=16").buckets == {"length": Buckets.of("length", "auto")}
+    given = asked("xla-cpu-host", decoder="cache=16", buckets={"length": [8]}).buckets
+    assert given == {"length": Buckets.of("length", [8])}
 
 
 def test_buckets_without_an_xla_target_are_refused():

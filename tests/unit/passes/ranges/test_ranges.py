@@ -250,3 +250,13 @@ def test_a_declared_range_of_floats_bounds_no_index() -> None:
     program = Program()
     x = program.input(SHAPE, (0, 1), dtype=torch.float32)
     assert program.ranges().of(x).is_open
+
+
+def test_a_chain_longer_than_the_stack_of_python_is_gone_through_from_its_start() -> None:
+    program = Program()
+    node = program.input([1], (0, 9))
+    for _ in range(400):
+        node = program.call(
+            aten.div.Tensor_mode, program.call(aten.add.Tensor, node, 9), 2, rounding_mode="floor"
+        )
+    assert program.ranges().of(node) == Interval(8, 9)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 from torch import nn
 
@@ -50,6 +51,57 @@ class Centred(nn.Module):
 
     def forward(self, x):
         return x - x.mean(0)
+
+
+class Sum(nn.Module):
+    """A decoder of four slots whose next token is that of the sum of a text; 0 ends it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(4, dtype=torch.int64))
+
+    def prefill(self, tokens, slot, temperature, top_p, uniform):
+        self.sums.index_copy_(0, slot, tokens.sum(1))
+        return self.after(tokens.sum(1), temperature, top_p, uniform)
+
+    def decode(self, tokens, positions, temperature, top_p, uniform):
+        self.sums.copy_(torch.where(positions == 0, 0, self.sums + tokens))
+        return self.after(self.sums, temperature, top_p, uniform)
+
+    def after(self, sums, temperature, top_p, uniform):
+        drawn = (uniform * top_p * VOCABULARY).to(torch.int64)
+        token = (sums * 3 + 1 + torch.where(temperature > 0, drawn, 0)) % VOCABULARY
+        return {"token": token, "is_end": token == 0}
+
+
+VOCABULARY = 97
+
+
+def summed(prompt: list[int], most: int) -> list[int]:
+    """The tokens that `Sum` gives after a prompt."""
+    found: list[int] = []
+    while len(found) < most and (token := (3 * sum((*prompt, *found)) + 1) % VOCABULARY):
+        found.append(token)
+    return found
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A tokenizer of the printable characters, and a chat's template beside it."""
+    characters = {chr(31 + token): token for token in range(1, VOCABULARY - 1)}
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"<end>": 0, **characters, "?!": VOCABULARY - 1}, unk_token="?!")
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = tokenizers.decoders.Fuse()
+    template = (
+        "{% for each in messages %}{% if each.role == 'x' %}{{ raise_exception('no x') }}{% endif %}"
+        "{{ each.role[0] }}:{{ each.content }};{% endfor %}a:"
+    )
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": template, "eos_token": "<end>"})
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
 
 
 class Server:
@@ -137,7 +189,7 @@ def mutated(numbers: random.Random, request: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of bundles: `mlp`, `root` and `centred` over a batch, `count` with state."""
+    """A folder of bundles: `mlp`, `root` and `centred` over a batch, `count` with state, a decoder `sum`."""
     folder = tmp_path_factory.mktemp("served")
     torch.manual_seed(0)
     batch = aotpipe.Dim("batch", min=1, max=64)
@@ -152,7 +204,34 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
         aotpipe.build(
             model.eval(), args=(x,), dynamic_shapes=dims, targets=["iree-cpu-host"], out=folder / name
         )
+    aotpipe.build(
+        Sum().eval(),
+        entry_points=decoding(),
+        targets=["iree-cpu-host"],
+        out=folder / "sum",
+        tokenizer=write_tokenizer(folder),
+        latency=False,
+    )
     return folder
+
+
+def decoding() -> dict[str, aotpipe.EntryPoint]:
+    """The entry points of a decoder of four slots, as `--decoder` makes them."""
+    tokens = {"tokens": (0, VOCABULARY - 1), "temperature": (0, 2), "top_p": (0, 1), "uniform": (0, 1)}
+    numbers = [(torch.zeros(count), torch.ones(count), torch.zeros(count)) for count in (1, 4)]
+    return {
+        "prefill": aotpipe.EntryPoint(
+            args=(torch.tensor([[3, 4, 5]]), torch.tensor([1]), *numbers[0]),
+            dynamic_shapes={"tokens": {1: aotpipe.Dim("length", min=1, max=64)}},
+            value_ranges={**tokens, "slot": (0, 3)},
+            method="prefill",
+        ),
+        "decode": aotpipe.EntryPoint(
+            args=(torch.arange(4), torch.arange(4), *numbers[1]),
+            value_ranges={**tokens, "positions": (0, 99_999)},
+            method="decode",
+        ),
+    }
 
 
 @pytest.fixture
@@ -174,7 +253,7 @@ def serve(bundles: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 @pytest.fixture(scope="session")
 def served(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server of all models that tests share; nothing that a test does to it lasts."""
-    paths = [f"{name}={bundles / name}" for name in ("mlp", "root", "centred", "count")]
+    paths = [f"{name}={bundles / name}" for name in ("mlp", "root", "centred", "count", "sum")]
     server = Server(*paths, log=tmp_path_factory.mktemp("log") / "log")
     yield server
     server.process.kill()

@@ -55,7 +55,7 @@ def test_tritons_client_reads_what_the_server_is(served: Server) -> None:
         metadata = client.get_model_metadata("mlp", "1")
         assert metadata["inputs"] == [{"name": "input", "datatype": "FP32", "shape": [-1, 4]}]
         index = {row["name"]: row["state"] for row in client.get_model_repository_index()}
-    assert index == dict.fromkeys(("mlp", "root", "centred", "count"), "READY")
+    assert index == dict.fromkeys(("mlp", "root", "centred", "count", "sum"), "READY")
 
 
 def request(**changes: object) -> dict[str, object]:

@@ -1,0 +1,94 @@
+"""Times a decoder beside transformers' own decoding with its cache: GPT-2 of 124 M random parameters.
+
+usage: generation.py [--cache N] [--slots N] [--target TARGET] [--bundle FOLDER] [--rounds N]
+
+A round is one step of the program, with a token in each slot, and one of eager at batch 1 and at as many
+texts as there are slots, in turns. The least of each counts, since other work on the machine only adds, and
+beside it the least CPU time, which other work hardly changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import aotpipe
+from models._vision import make_torchvision_importable
+
+PAST = 100
+"""How many tokens a text has before it is timed."""
+
+
+def gpt2() -> Any:
+    make_torchvision_importable()
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config()).eval()
+
+
+def eager(model: Any, texts: int) -> Callable[[], object]:
+    """A step of transformers' decoding, as `generate` makes it."""
+    with torch.no_grad():
+        cache = model(input_ids=torch.zeros((texts, PAST), dtype=torch.int64), use_cache=True).past_key_values
+
+    @torch.no_grad()
+    def step() -> object:
+        output = model(input_ids=torch.zeros((texts, 1), dtype=torch.int64), past_key_values=cache)
+        return output.logits[:, -1].argmax(-1)
+
+    return step
+
+
+def program(path: Path, target: str, slots: int) -> Callable[[], object]:
+    """A step of the decoder."""
+    runner = aotpipe.load(path, target=target)
+    numbers = {name: np.zeros(slots, np.float32) for name in ("temperature", "top_p", "uniform")}
+    inputs = {"tokens": np.zeros(slots, np.int64), "positions": np.full(slots, PAST), **numbers}
+    return lambda: runner.infer(inputs, entry_point="decode")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cache", type=int, default=256)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--target", default="iree-cpu-host")
+    parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--rounds", type=int, default=20)
+    given = parser.parse_args()
+    model = gpt2()
+    path = given.bundle
+    if path is None:
+        path = Path(f"artifacts/generation-{given.slots}")
+        aotpipe.build(
+            model,
+            decoder=f"cache={given.cache},slots={given.slots}",
+            targets=[given.target],
+            out=path,
+            latency=False,
+        )
+    steps = {
+        f"program, {given.slots} slots": (given.slots, program(path, given.target, given.slots)),
+        "eager, 1 text": (1, eager(model, 1)),
+        f"eager, {given.slots} texts": (given.slots, eager(model, given.slots)),
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    for _ in range(given.rounds):
+        for name, (_, step) in steps.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            step()
+            times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+    for name, (texts, _) in steps.items():
+        wall, cpu = (1e3 * min(each) for each in zip(*times[name], strict=True))
+        speed, cpu = texts / wall * 1e3, cpu / texts
+        print(f"{name:20} {wall:8.1f} ms  {speed:8.1f} tokens/s  {cpu:8.1f} ms of CPU a token")
+
+
+if __name__ == "__main__":
+    main()
