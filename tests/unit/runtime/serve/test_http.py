@@ -165,7 +165,7 @@ def test_metrics_count_what_was_asked(served: Server) -> None:
         count("nv_inference_request_failure_total"),
     )
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
-    assert count("aotpipe_model_ready") == 4
+    assert count("aotpipe_model_ready") == 5
 
 
 @pytest.mark.parametrize("model", ["mlp", "count"])

@@ -21,6 +21,8 @@ def test_a_batch_counts_its_rows_once_and_each_request_its_time() -> None:
         for rows in (3, 2)
     ]
     of.ran(calls, 4000)
+    of.generated(0.5)
+    of.generated(None)
     for call in calls:
         of.answered(call, 2.0)
     with pytest.raises(QueueFull), of.counting_failures():
@@ -28,7 +30,15 @@ def test_a_batch_counts_its_rows_once_and_each_request_its_time() -> None:
     metrics.watch(
         lambda: [
             SimpleNamespace(
-                name="m", version="1", target="t", digest="d", is_ready=True, waiting=4, running=2, sessions=0
+                name="m",
+                version="1",
+                target="t",
+                digest="d",
+                is_ready=True,
+                waiting=4,
+                running=2,
+                sessions=0,
+                slots=3,
             )
         ]
     )
@@ -41,4 +51,7 @@ def test_a_batch_counts_its_rows_once_and_each_request_its_time() -> None:
     assert float(rows[f"nv_inference_compute_infer_duration_us_total{labels}"]) == 4
     assert float(rows['nv_inference_request_failure_total{model="m",reason="QueueFull",version="1"}']) == 1
     assert float(rows[f"nv_inference_pending_request_count{labels}"]) == 4
+    assert float(rows[f"aotpipe_slots_used{labels}"]) == 3
+    assert float(rows[f"aotpipe_generated_tokens_total{labels}"]) == 2
+    assert float(rows[f"aotpipe_first_token_seconds_sum{labels}"]) == 0.5
     loop.close()
