@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aotpipe.cli import result
 from aotpipe.cli.result import estimates_table, failures, largest, paths, profile_table, targets_table
-from aotpipe.core.coverage import Coverage, Goal
+from aotpipe.core.coverage import UNKNOWN, Coverage, Goal
 from aotpipe.errors import SourceLine
 from tests.unit.build.reports import REPORT
 from tests.unit.core.test_estimate import SAMPLE
@@ -81,4 +81,4 @@ def test_what_was_not_reached_is_named_with_its_line() -> None:
     ]
     assert "and 8 more" in result.coverage(replace(REPORT, coverage=Coverage(goals=(missed,) * 20)))
     assert "no branches" in result.coverage(replace(REPORT, coverage=Coverage()))
-    assert "was not looked at" in result.coverage(REPORT)
+    assert "was not looked at" in result.coverage(replace(REPORT, coverage=UNKNOWN))

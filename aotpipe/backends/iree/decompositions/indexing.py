@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -17,6 +17,8 @@ from aotpipe.passes.decompositions.entries import Table, empty, is_one, static
 
 aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
+
+_NARROW: Final = frozenset({torch.int8, torch.int16, torch.int32})
 
 
 def index_put(
@@ -40,10 +42,15 @@ def index(tensor: torch.Tensor, indices: Indices) -> Any:
 
 
 def _of_one_dtype(indices: Indices) -> list[torch.Tensor | None] | None:
-    """Indices as int64, where some are not: the importer makes one list of all, and of int64 for None."""
-    if all(index is None or index.dtype == torch.int64 for index in indices):
+    """Indices as int64, where some are narrower: the importer makes one list of all, and of int64 for None.
+
+    Masks are no indices: they stay as they are.
+    """
+    if not any(index is not None and index.dtype in _NARROW for index in indices):
         return None
-    return [None if index is None else index.to(torch.int64) for index in indices]
+    return [
+        index.to(torch.int64) if index is not None and index.dtype in _NARROW else index for index in indices
+    ]
 
 
 def _put_one(tensor: torch.Tensor, indices: Indices, values: torch.Tensor, accumulate: bool) -> torch.Tensor:
