@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -61,14 +62,20 @@ def targets_table(report: Report) -> str:
 
 
 def coverage(report: Report) -> str:
-    """How much of the model the compared calls reach, and a line for each thing that they do not."""
+    """How much of the model the compared calls reach, and a line for each thing that they do not.
+
+    A line of the model that was traced in several states stands in several places of the graph.
+    """
     found = report.coverage
     if found.notes:
         return f"coverage: {'; '.join(found.notes)}"
     if not found.total:
         return "coverage: the model has no branches, loops or sizes to reach"
     said = f"coverage: {found.reached} of {found.total} branches, trips and sizes reached"
-    missed = [f"  not reached: {goal} ({goal.reason})" for goal in found.missed]
+    counted = Counter(f"  not reached: {goal} ({goal.reason})" for goal in found.missed)
+    missed = [
+        line if count == 1 else f"{line}, in {count} places of the graph" for line, count in counted.items()
+    ]
     more = [f"  and {len(missed) - _MOST_MISSED} more, in the report"] if len(missed) > _MOST_MISSED else []
     return "\n".join([said, *missed[:_MOST_MISSED], *more])
 

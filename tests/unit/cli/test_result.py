@@ -79,6 +79,11 @@ def test_what_was_not_reached_is_named_with_its_line() -> None:
         "coverage: 1 of 2 branches, trips and sizes reached",
         "  not reached: m.py:3: branch is false (none was found)",
     ]
-    assert "and 8 more" in result.coverage(replace(REPORT, coverage=Coverage(goals=(missed,) * 20)))
+    many = tuple(replace(missed, where=SourceLine("m.py", 10 + place)) for place in range(20))
+    assert "and 8 more" in result.coverage(replace(REPORT, coverage=Coverage(goals=many)))
+    twice = result.coverage(replace(REPORT, coverage=Coverage(goals=(reached, missed, missed))))
+    assert twice.splitlines()[1:] == [
+        "  not reached: m.py:3: branch is false (none was found), in 2 places of the graph"
+    ]
     assert "no branches" in result.coverage(replace(REPORT, coverage=Coverage()))
     assert "was not looked at" in result.coverage(replace(REPORT, coverage=UNKNOWN))
