@@ -16,13 +16,14 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
 from aotpipe.backends.iree.compile import flags
 from aotpipe.backends.iree.fixes.flags.c_library_math import LINKER
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, rewritten
 from aotpipe.core.stages import Schedule
 from aotpipe.errors import SourceLine, TargetError
 from aotpipe.runtime import process
@@ -30,6 +31,7 @@ from aotpipe.runtime.store import workspace
 
 # Relative, so that no path of this machine reaches the module's locations.
 _INPUT: Final = "module.mlir"
+_VM: Final = "module.vm.mlir"
 _OUTPUT: Final = "module.vmfb"
 _SCHEDULE: Final = "schedule.json"
 FROM_INPUT: Final = "--compile-from=input"
@@ -125,9 +127,21 @@ class Workplace:
         """Replace the module."""
         (self.folder / _INPUT).write_bytes(module)
 
-    def attempt(self, name: str, chosen: tuple[str, ...], timeout_s: float) -> Attempt:
-        """Compile once."""
-        outcome, made = self._run([*chosen, *_STATISTICS], timeout_s)
+    def attempt(
+        self, name: str, chosen: tuple[str, ...], timeout_s: float, last: Sequence[Rewrite] = ()
+    ) -> Attempt:
+        """Compile once, with rewrites of what the compiler makes before it writes the bytecode."""
+        outcome, made = self._run([*chosen, *_STATISTICS, *(["--compile-to=vm"] if last else [])], timeout_s)
+        if last and made is not None:
+            (self.folder / _VM).write_bytes(rewritten(made, last) or made)
+            left_s = timeout_s - outcome.wall_s
+            rest = [flag for flag in chosen if flag != FROM_INPUT]
+            end, made = self._run([*rest, "--compile-from=vm"], left_s, _VM)
+            outcome = replace(
+                end,
+                wall_s=outcome.wall_s + end.wall_s,
+                peak_rss_bytes=max(outcome.peak_rss_bytes, end.peak_rss_bytes),
+            )
         return Attempt(
             flags=chosen,
             name=name,
@@ -147,11 +161,13 @@ class Workplace:
         found = diagnose(outcome.stderr)
         return found if found.where else None
 
-    def _run(self, chosen: Sequence[str], timeout_s: float) -> tuple[process.Outcome, bytes | None]:
+    def _run(
+        self, chosen: Sequence[str], timeout_s: float, module: str = _INPUT
+    ) -> tuple[process.Outcome, bytes | None]:
         output = self.folder / _OUTPUT
         output.unlink(missing_ok=True)
         outcome = process.run(
-            [str(binary()), _INPUT, "-o", _OUTPUT, *chosen],
+            [str(binary()), module, "-o", _OUTPUT, *chosen],
             folder=self.folder,
             timeout_s=timeout_s,
             memory_limit_bytes=self.limit_bytes,

@@ -32,6 +32,7 @@ from aotpipe.runtime import process, store, toolchain
 _PACKAGE: Final = "iree-base-compiler"
 _TORCH_DIALECT: Final = "aotpipe.backends.iree.fixes.torch_dialect"
 _INPUT_PHASE: Final = "aotpipe.backends.iree.fixes.input_phase"
+_VM_PHASE: Final = "aotpipe.backends.iree.fixes.vm_phase"
 
 
 def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
@@ -76,9 +77,10 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
             if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
                 module, fast = changed, (*fast, runs.FROM_INPUT)
                 place.put(module)
+        last = [fix.apply for fix in fixes.active(_VM_PHASE, targets) if fix.apply.made_of.search(module)]
         for how, chosen in runs.plan(fast, attempts):
             left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
-            attempts.append(place.attempt(how, chosen, left_s))
+            attempts.append(place.attempt(how, chosen, left_s, last))
             if attempts[-1].payload is not None:
                 return _compiled(lowered, target, key, attempts, beside)
         is_loaded = host_reads.FIX in fixes.active(_TORCH_DIALECT, targets)

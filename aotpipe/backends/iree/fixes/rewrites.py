@@ -20,11 +20,13 @@ class Rewrite:
     Attributes:
         apply: Rewrites one of them in place; gives whether it changed anything.
         made_of: What a lowered module has that becomes such ops in the compiler's first phase.
+        seen_as: What the text of a module has in which it changes anything.
     """
 
     ops: tuple[str, ...]
     apply: Callable[[Any], bool]
     made_of: re.Pattern[bytes] = re.compile(b"")
+    seen_as: re.Pattern[bytes] = re.compile(b"")
 
 
 def rewritten(module: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
@@ -32,7 +34,11 @@ def rewritten(module: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
 
     A module that does not parse stays as it is: the compiler says what is wrong with it.
     """
-    wanted = [rewrite for rewrite in rewrites if any(name.encode() in module for name in rewrite.ops)]
+    wanted = [
+        rewrite
+        for rewrite in rewrites
+        if any(name.encode() in module for name in rewrite.ops) and rewrite.seen_as.search(module)
+    ]
     if not wanted:
         return None
     from iree.compiler import ir

@@ -1,0 +1,105 @@
+"""References that a branch of the bytecode hands to two arguments of a block."""
+
+from __future__ import annotations
+
+import enum
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from aotpipe.backends.iree.compile import compiler
+from aotpipe.backends.iree.fixes.rewrites import rewritten
+from aotpipe.backends.iree.fixes.vm_phase import shared_references
+from aotpipe.backends.iree.lower import importer
+from aotpipe.core.stages import Legal, Lowered
+from aotpipe.core.targets import Target
+from tests.canaries import canary
+from tests.programs.through import legal, load_payload
+
+_MODULE = """\
+vm.module public @m {{
+  vm.func private @f(%a: !vm.ref<!hal.buffer>, %b: !vm.ref<!hal.buffer>, %n: i32) {{
+    vm.cond_br %n, ^bb1({first} : !vm.ref<!hal.buffer>, !vm.ref<!hal.buffer>, i32),
+                   ^bb2(%a : !vm.ref<!hal.buffer>)
+  ^bb1(%c: !vm.ref<!hal.buffer>, %d: !vm.ref<!hal.buffer>, %e: i32):
+    vm.br ^bb1(%c, %d, %e : !vm.ref<!hal.buffer>, !vm.ref<!hal.buffer>, i32)
+  ^bb2(%g: !vm.ref<!hal.buffer>):
+    vm.return
+  }}
+}}
+"""
+
+
+def test_a_reference_is_handed_on_once() -> None:
+    changed = rewritten(_MODULE.format(first="%a, %a, %n").encode(), [shared_references.FIX.apply])
+    assert changed is not None
+    text = changed.decode()
+    assert text.count("vm.select.ref") == text.count("vm.cmp.nz.ref") == 1
+    [line] = [line for line in text.splitlines() if "vm.cond_br" in line]
+    first, second, _ = line.partition("^bb1(")[2].partition(" :")[0].split(", ")
+    assert first != second
+
+
+def test_other_branches_stay() -> None:
+    assert rewritten(_MODULE.format(first="%a, %b, %n").encode(), [shared_references.FIX.apply]) is None
+
+
+class Phase(enum.Enum):
+    IDLE, SPEECH, HANG = range(3)
+
+
+class Detector(torch.nn.Module):
+    """Voice activity with hysteresis, and a count of calls that it still hangs over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = Phase.IDLE
+        self.hang = 0
+
+    def forward(self, frame: torch.Tensor) -> tuple[bool, int, torch.Tensor]:
+        energy = frame.pow(2).mean()
+        if self.phase is Phase.IDLE:
+            if energy > 0.5:
+                self.phase = Phase.SPEECH
+        elif self.phase is Phase.SPEECH:
+            if energy < 0.2:
+                self.phase = Phase.HANG
+                self.hang = 2
+        else:
+            self.hang -= 1
+            if energy > 0.5:
+                self.phase = Phase.SPEECH
+            elif self.hang == 0:
+                self.phase = Phase.IDLE
+        return self.phase is Phase.SPEECH, self.hang, energy
+
+
+@cache
+def detector() -> tuple[Legal, Lowered]:
+    program = legal(Detector(), (torch.ones(8),))
+    return program, importer.lower(program)
+
+
+def run_detector() -> None:
+    program, lowered = detector()
+    payload = compiler.compile(lowered, Target.parse("iree-cpu-host")).payload
+    model, random = Detector(), np.random.default_rng(0)
+    with load_payload(program, payload, "local-sync") as runner:
+        for _ in range(60):
+            frame = (random.standard_normal(8) * random.choice([0.1, 0.3, 0.8, 2.0])).astype(np.float32)
+            want = model(torch.from_numpy(frame))
+            got = runner.infer({"frame": frame}).values()
+            np.testing.assert_allclose([float(each) for each in got], [float(each) for each in want], 1e-5)
+
+
+@pytest.mark.slow
+def test_a_state_machine_runs() -> None:
+    run_detector()
+
+
+@pytest.mark.slow
+@canary(shared_references.FIX)
+def test_it_does_not_without() -> None:
+    run_detector()
