@@ -105,6 +105,11 @@ class Limit:
         return not self.target or Target.parse(target) in expand([self.target])
 
 
+def of_coverage(percent: float | None) -> tuple[Limit, ...]:
+    """The budget of what calls have to reach, for all targets; none where nothing is required."""
+    return () if percent is None else (Limit.of("", "coverage", f"{percent}%"),)
+
+
 def _read(name: str, text: str) -> tuple[float, str]:
     if name in _SIZES:
         return float(parse_size(text.replace(" ", ""))), ""
@@ -177,18 +182,27 @@ def chosen(project: Iterable[Limit], given: Iterable[Limit], targets: Sequence[T
     return tuple(found.values())
 
 
+def least_coverage(limits: Iterable[Limit], target: str) -> float | None:
+    """The percent of the model that calls have to reach before a target's program passes; None for any."""
+    limit = _own(limits, target).get("coverage")
+    return None if limit is None else 100 * limit.value
+
+
 def judged(limits: Iterable[Limit], report: Report) -> tuple[Budget, ...]:
     """Say for each target which of its budgets hold; one that names the target comes before one for all."""
     found = []
     limits = tuple(limits)
     for row in report.targets:
-        own: dict[str, Limit] = {}
-        for limit in sorted(limits, key=lambda limit: bool(limit.target)):
-            if limit.covers(row.target):
-                own[limit.name] = limit
-        # What failed has failed already.
-        found += [_judged(limit, row, report) for limit in own.values() if _is_asked(limit, row)]
+        own = _own(limits, row.target).values()
+        # What failed has failed already, and so has what reaches too little (`matrix.covered`).
+        found += [_judged(limit, row, report) for limit in own if _is_asked(limit, row)]
     return tuple(found)
+
+
+def _own(limits: Iterable[Limit], target: str) -> dict[str, Limit]:
+    """A target's budgets by name."""
+    found = sorted(limits, key=lambda limit: bool(limit.target))
+    return {limit.name: limit for limit in found if limit.covers(target)}
 
 
 def _is_asked(limit: Limit, row: TargetReport) -> bool:
@@ -231,7 +245,7 @@ def _measured(limit: Limit, row: TargetReport, report: Report) -> tuple[float | 
             return (worst.ratio, "") if worst else (None, "no output was compared")
         case "coverage":
             found = report.coverage
-            return (found.percent / 100, "") if found.total else (None, "the model has nothing to reach")
+            return (None, "; ".join(found.notes)) if found.notes else (found.percent / 100, "")
         case "memory":
             peaks = [latency.peak_rss_bytes for latency in row.latency if latency.peak_rss_bytes]
             return (max(peaks), "") if peaks else (None, "the program was not timed")

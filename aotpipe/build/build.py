@@ -19,7 +19,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Unpack
 
-from aotpipe.build import budgets, matrix, report_folder
+from aotpipe.build import budgets as limits
+from aotpipe.build import matrix, report_folder
 from aotpipe.build import report as reports
 from aotpipe.build.budgets import Limit
 from aotpipe.build.cache import Cache
@@ -52,7 +53,6 @@ class Settings(CompileSettings):
     allow_unproven: bool = False
     keep_modules: bool = False
     budgets: tuple[Limit, ...] = ()
-    require_coverage: float | None = None
     tokenizer: str | Path | None = None
 
     @cached_property
@@ -147,7 +147,7 @@ def build(
             constant in all calls (`validate.informative`). They fail otherwise.
         keep_modules: Keep what IREE's compiler is given, so that `replay` can compile it anew.
         require_coverage: The percent of the model's branches, trips of loops and sizes that the calls which
-            programs are compared on have to reach; nothing is required where None.
+            programs are compared on have to reach: the budget `coverage` of all targets.
         tokenizer: A `tokenizer.json` that the bundle holds, and the `tokenizer_config.json` beside it.
         cache: Keep the results of stages, and use those of earlier builds.
         on_event: Told what happens while it happens.
@@ -174,8 +174,7 @@ def build(
         keep_going=keep_going,
         allow_unproven=allow_unproven,
         keep_modules=keep_modules,
-        budgets=tuple(map(Limit.parse, budgets)),
-        require_coverage=require_coverage,
+        budgets=(*map(Limit.parse, budgets), *limits.of_coverage(require_coverage)),
         tokenizer=tokenizer,
         cache=cache,
     )
@@ -263,7 +262,6 @@ class _Work:
             "allow_unproven": self.settings.allow_unproven,
             "keep_modules": self.settings.keep_modules,
             "budgets": list(map(str, self.settings.budgets)),
-            "require_coverage": self.settings.require_coverage,
             "tokenizer": {
                 name: hashlib.sha256(each).hexdigest() for name, each in self.settings.tokenizer_files.items()
             },
@@ -312,8 +310,8 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         threading.Thread(target=page.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency)
         results = matrix.triangulated(results, prepared.lowered)
-    required = settings.require_coverage
-    results = {t: matrix.covered(each, prepared.coverage, required) for t, each in results.items()}
+    least = {target: limits.least_coverage(settings.budgets, str(target)) for target in results}
+    results = {t: matrix.covered(each, prepared.coverage, least[t]) for t, each in results.items()}
     if not settings.allow_unproven:
         results = {target: matrix.proven(result) for target, result in results.items()}
     if work.has_variants:
@@ -326,7 +324,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         findings=prepared.findings,
         coverage=prepared.coverage,
     )
-    report = replace(report, budgets=budgets.judged(settings.budgets, report))
+    report = replace(report, budgets=limits.judged(settings.budgets, report))
     packed = _packed(work, prepared, results, path) if _is_packed(settings, results, report) else None
     report = replace(work.draft.completed(report, recorder), bundle=str(path) if packed else "")
     folder = report_folder.folder_of(path)

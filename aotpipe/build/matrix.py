@@ -167,13 +167,13 @@ def triangulated(
 
 def covered(result: Result, coverage: Coverage, required_percent: float | None) -> Result:
     """The same, or an error in its place where the calls that it was compared on reach too little."""
-    if isinstance(result, AotpipeError) or required_percent is None:
+    if isinstance(result, AotpipeError) or result.parity is None or required_percent is None:
         return result
     if coverage.notes:
         return NotCovered(
             f"{result.compiled.target}: nobody knows what the calls reach",
             reason="\n".join(coverage.notes),
-            hint="leave --require-coverage out",
+            hint="ask for no coverage",
         )
     if coverage.percent >= required_percent:
         return result

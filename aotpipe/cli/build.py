@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
     help="Fail unless the calls that programs are compared on reach so much of MODEL's branches, trips of "
-    "loops and sizes. [default: nothing is required]",
+    "loops and sizes: --budget coverage=PERCENT%. [default: nothing is required]",
 )
 @click.option(
     "--tokenizer",
@@ -114,7 +114,8 @@ def _outcome(
     try:
         request = Request.of(model, targets, **options)
         project = budgets.of_project(Path.cwd())
-        settings["budgets"] = budgets.chosen(project, settings["budgets"], request.targets)
+        given = (*settings["budgets"], *budgets.of_coverage(settings.pop("require_coverage")))
+        settings["budgets"] = budgets.chosen(project, given, request.targets)
     except AotpipeError as error:
         return refused(model, options.get("name"), settings["out"], error)
     return run(request, Settings(**settings), listener)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aotpipe.build.budgets import Limit, chosen, judged, of_project
+from aotpipe.build.budgets import Limit, chosen, judged, least_coverage, of_coverage, of_project
 from aotpipe.build.report import Report
-from aotpipe.core.coverage import Coverage, Goal
+from aotpipe.core.coverage import UNKNOWN, Coverage, Goal
 from aotpipe.core.stages import Latency
 from aotpipe.core.targets import Target
 from aotpipe.errors import BudgetExceeded, BudgetInvalid
@@ -91,7 +91,8 @@ def test_what_nothing_says_does_not_hold():
     assert not passed
     assert reason == "forward: 50 samples are too few for p90, which takes 64"
     assert not _judged("p50=0.8 openvino")["iree-cpu-host", "p50"][0]
-    assert not _judged("coverage=1%")["iree-cpu-host", "coverage"][0]
+    unknown = replace(GOOD, coverage=UNKNOWN)
+    assert not _judged("coverage=1%", report=unknown)["iree-cpu-host", "coverage"][0]
 
 
 def _timed(latency: Latency) -> Report:
@@ -115,6 +116,14 @@ def test_coverage_is_a_least():
     report = replace(GOOD, coverage=Coverage(goals=goals))
     assert _judged("coverage=50%", report=report)["iree-cpu-host", "coverage"] == (True, "50%")
     assert _judged("coverage=51%", report=report)["iree-cpu-host", "coverage"] == (False, "50%")
+    assert _judged("coverage=100%")["iree-cpu-host", "coverage"] == (True, "100%"), "nothing is to be reached"
+
+
+def test_the_coverage_of_a_target_is_that_of_its_own_budget_before_that_of_all():
+    limits = [Limit.parse("iree-cpu-host:coverage=90%"), *of_coverage(50)]
+    assert least_coverage(limits, "iree-cpu-host") == 90
+    assert least_coverage(limits, "iree-vmvx") == 50
+    assert least_coverage(of_coverage(None), "iree-vmvx") is None
 
 
 def test_one_that_names_the_target_comes_first():

@@ -262,6 +262,8 @@ def test_a_program_is_not_covered_where_less_was_reached_or_nothing_is_known() -
     assert isinstance(error, NotCovered)
     assert (error.where, error.reason) == (line, "m.py:3: branch is false: none was found")
     assert isinstance(matrix.covered(result, UNKNOWN, 1.0), NotCovered)
+    for_another_machine = replace(result, status="compiled", parity=None)
+    assert matrix.covered(for_another_machine, UNKNOWN, 100.0) is for_another_machine
     failed = _validated(HOST, passed=False)
     assert matrix.covered(failed, UNKNOWN, 100.0) is failed
 
