@@ -29,25 +29,28 @@ def calls(path: Path, signatures: Mapping[str, Signature]) -> tuple[Call, ...]:
         SpecInvalid: It cannot be read, or its arrays are not the inputs of an entry point.
     """
     arrays = _read(path)
-    several = len(signatures) > 1
-    first = next(iter(signatures))
+    named = [name for name, signature in signatures.items() if not signature.specializes]
+    several, first = len(named) > 1, named[0]
     by_entry: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         entry, _, name = key.rpartition("/") if several else (first, "", key)
         by_entry.setdefault(entry, {})[name] = array
     found: list[Call] = []
     for entry, given in by_entry.items():
-        if entry not in signatures:
+        if entry not in named:
             raise SpecInvalid(
                 f"{path.name}: no entry point is called {entry!r}",
-                reason=f"the entry points are {', '.join(signatures)}",
+                reason=f"the entry points are {', '.join(named)}",
                 hint="name arrays ENTRY/NAME",
             )
-        found += _of_entry(path, entry, signatures[entry], given)
+        programs = {name: each for name, each in signatures.items() if entry in (name, each.specializes)}
+        found += _of_entry(path, programs, given)
     return tuple(found)
 
 
-def _of_entry(path: Path, entry: str, signature: Signature, given: Mapping[str, Array]) -> Iterator[Call]:
+def _of_entry(path: Path, programs: Mapping[str, Signature], given: Mapping[str, Array]) -> Iterator[Call]:
+    """The calls of one entry point, each of the first of its programs that takes its sizes."""
+    signature = next(iter(programs.values()))
     specs = {spec.name: spec for spec in signature.tensor_inputs}
     if given.keys() != specs.keys():
         lacking, unknown = sorted(specs.keys() - given.keys()), sorted(given.keys() - specs.keys())
@@ -69,7 +72,8 @@ def _of_entry(path: Path, entry: str, signature: Signature, given: Mapping[str, 
                     f"{path.name}: {name} is {inputs[name].dtype}, not {spec.dtype}", hint=_HINT
                 )
             _require_range(path, name, inputs[name], spec.value_range)
-        if bound(signature, inputs) is None:
+        entry = next((name for name, each in programs.items() if bound(each, inputs) is not None), None)
+        if entry is None:
             shapes = ", ".join(f"{name} {array.shape}" for name, array in inputs.items())
             listed = ", ".join(map(str, signature.tensor_inputs))
             raise SpecInvalid(

@@ -44,6 +44,13 @@ def test_entry_points_by_name_and_safetensors(tmp_path: Path):
     assert one.entry_point == "b"
 
 
+def test_a_sample_is_a_call_of_the_program_for_its_sizes(tmp_path: Path):
+    small = Signature(inputs=(X,), outputs=(), symbols=(Symbol("n", 1, 2),))
+    other = Signature(inputs=(X,), outputs=(), symbols=(Symbol("n", 3, 4),), specializes="forward")
+    [one] = calls(saved(tmp_path, x=ONE), {"forward": small, "forward__2": other})
+    assert one.entry_point == "forward__2"
+
+
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
