@@ -60,6 +60,8 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     **{each.__name__: each for each in (math.floor, math.ceil, math.trunc, math.sqrt, math.log2)},
 }
 MAX_SIZE: Final = (1 << 63) - 1
+BUNDLE_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
+"""What a model may be called: its bundle, its report and what is packaged of it are folders of that name."""
 """The largest size, and the largest number on the way to one."""
 # Of an expression: what is longer, or nested deeper, was not printed for a model's sizes.
 _MAX_LENGTH: Final = 2000

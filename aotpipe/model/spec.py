@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from aotpipe.core.dims import AUTO, Auto, Dim
+from aotpipe.core.signature import BUNDLE_NAME
 from aotpipe.errors import NoExampleInputs, SpecInvalid
 from aotpipe.model import reference, source
 
 __all__ = ["AUTO", "Auto", "Dim", "EntryPoint", "Example", "Spec", "as_spec", "load"]
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class Example:
@@ -109,7 +107,7 @@ class Spec:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not BUNDLE_NAME.fullmatch(self.name):
             raise SpecInvalid(
                 f"{self.name!r} cannot name a bundle", hint="use letters, digits, `_`, `-` and `.`"
             )
@@ -275,7 +273,7 @@ def _default_name(model: object) -> str:
     while isinstance(model, functools.partial):
         model = model.func
     name = model.__name__ if inspect.isroutine(model) else type(model).__name__
-    return name if _NAME.fullmatch(name) else "model"
+    return name if BUNDLE_NAME.fullmatch(name) else "model"
 
 
 def _require_no_inputs(model: Callable[..., Any], method: str) -> None:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 
 @contextmanager
@@ -29,8 +30,8 @@ def folder(parent: Path, prefix: str = "", suffix: str = "", *, mode: int = 0o77
         path = parent / f"{prefix}{uuid.uuid4().hex}{suffix}"
         path.mkdir(mode, parents=True)
         lock = _locked(path)
-        # Between the two calls it was nobody's, and may have been swept.
-        if path.exists():
+        # Between the two calls it was nobody's: it may have been swept, or be being swept.
+        if lock is not _HELD and path.exists():
             break
         _close(lock)
     try:
@@ -40,22 +41,27 @@ def folder(parent: Path, prefix: str = "", suffix: str = "", *, mode: int = 0o77
         _close(lock)
 
 
-def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of a folder; None where it is held, or cannot be had here."""
-    with suppress(OSError):
+_HELD: Final = -1
+_NONE: Final = -2
+
+
+def _locked(path: Path) -> int:
+    """A descriptor that holds the lock of a folder; `_HELD` by another, `_NONE` where there are no locks."""
+    try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-        else:
-            return descriptor
-    return None
-
-
-def _close(descriptor: int | None) -> None:
-    if descriptor is not None:
+    except OSError:
+        return _NONE
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
         os.close(descriptor)
+        return _HELD if isinstance(error, BlockingIOError) else _NONE
+    return descriptor
+
+
+def _close(lock: int) -> None:
+    if lock >= 0:
+        os.close(lock)
 
 
 def _sweep(parent: Path, prefix: str, suffix: str) -> None:
@@ -64,6 +70,6 @@ def _sweep(parent: Path, prefix: str, suffix: str) -> None:
     kind = re.compile(rf"{re.escape(prefix)}(\d+-)?[0-9a-f]{{32}}(-old)?{re.escape(suffix)}")
     with suppress(OSError):
         for path in [each for each in parent.iterdir() if kind.fullmatch(each.name)]:
-            if (lock := _locked(path)) is not None:
+            if (lock := _locked(path)) >= 0:
                 shutil.rmtree(path, ignore_errors=True)
                 os.close(lock)

@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -113,7 +113,7 @@ def pull(reference: str, out: str | PathLike[str], *, plain_http: bool = False) 
     with _registry(reference, plain_http=plain_http) as (client, container):
         url = f"{client.prefix}://{container.manifest_url()}"
         response = client.do_request(url, headers={"Accept": _MANIFEST_TYPE}, stream=True)
-        content = b"".join(_chunks(response, limits.SIZE_BYTES))
+        content = b"".join(_chunks(lambda: response, limits.SIZE_BYTES))
         found = _digest(content)
         if container.digest and found != container.digest:
             raise BundleCorrupt(f"the registry gave {found} for {reference}")
@@ -122,9 +122,13 @@ def pull(reference: str, out: str | PathLike[str], *, plain_http: bool = False) 
         def blob(name: str, size_bytes: int) -> Iterator[bytes]:
             if name not in layers:
                 raise BundleCorrupt(f"the artifact has no {name}")
-            return _chunks(client.get_blob(container, layers[name], stream=True), size_bytes)
+            return _chunks(lambda: client.get_blob(container, layers[name], stream=True), size_bytes)
 
-        manifest = manifests.read(b"".join(blob(manifests.FILE_NAME, limits.SIZE_BYTES)))
+        first = b"".join(blob(manifests.FILE_NAME, limits.SIZE_BYTES))
+        # Its own digest says that it is a manifest, not that it is this artifact's.
+        if _digest(first) != layers[manifests.FILE_NAME]:
+            raise BundleCorrupt(f"{manifests.FILE_NAME} is not the file that the artifact names")
+        manifest = manifests.read(first)
         with typed_os_errors("the bundle", destination.parent):
             destination.parent.mkdir(parents=True, exist_ok=True)
             with atomic_replace.folder(destination) as work:
@@ -216,18 +220,19 @@ def _require_done(response: Any) -> None:
         )
 
 
-def _chunks(response: Any, most: int) -> Iterator[bytes]:
-    """The bytes of a response, of which there are so many at most."""
-    with response:
-        _require_done(response)
-        try:
+def _chunks(ask: Callable[[], Any], most: int) -> Iterator[bytes]:
+    """The bytes of a response that is asked for, of which there are so many at most."""
+    try:
+        with ask() as response:
+            _require_done(response)
             for chunk in response.iter_content(_READ_BYTES):
                 most -= len(chunk)
                 if most < 0:
                     raise BundleCorrupt("the registry gave more bytes than were named")
                 yield chunk
-        except OSError as error:  # which those of requests are
-            raise RegistryError("the registry stopped in the middle", reason=str(error)[:500]) from error
+    except OSError as error:
+        # Those of requests are; unchanged, the file that is written would be blamed for them.
+        raise RegistryError("the registry stopped in the middle", reason=str(error)[:500]) from error
 
 
 def _layers(content: bytes) -> dict[str, str]:

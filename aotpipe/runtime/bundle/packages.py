@@ -19,7 +19,7 @@ import numpy as np
 
 from aotpipe import __version__
 from aotpipe.core.dtypes import Array
-from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.signature import BUNDLE_NAME, Signature, TensorSpec
 from aotpipe.errors import BundleError, InputError
 from aotpipe.runtime.bundle import atomic_replace, files
 from aotpipe.runtime.bundle import manifest as manifests
@@ -117,6 +117,9 @@ def package(
             hint="pass --image, of a container with aotpipe[serve], and --storage-uri",
         )
     manifest = bundle.manifest
+    # The name is part of paths and commands, and nobody checked it in a bundle of another's.
+    if not BUNDLE_NAME.fullmatch(manifest.name):
+        raise BundleError(f"{manifest.name[:80]!r} cannot name a model", hint="build it with --name")
     with typed_os_errors("the package", destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace.folder(destination) as work:
@@ -213,7 +216,9 @@ def _triton_config(manifest: Manifest) -> str:
 
 def _kserve(manifest: Manifest, image: str, storage_uri: str) -> dict[str, Any]:
     """The resources, by the name of their file; names are those of DNS."""
-    name = re.sub(r"[^a-z0-9]+", "-", manifest.name.lower()).strip("-")[:50] or "model"
+    name = re.sub(r"[^a-z0-9]+", "-", manifest.name.lower())
+    # A service's name begins with a letter and ends with none but a letter or a digit.
+    name = (name if name[0].isalpha() else f"model-{name}")[:50].strip("-")
     ready = {"httpGet": {"path": f"/v2/models/{manifest.name}/ready", "port": 8080}}
     container = {
         "name": "kserve-container",

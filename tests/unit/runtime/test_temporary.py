@@ -49,6 +49,23 @@ def test_a_killed_process_leaves_nothing_after_the_next(tmp_path: Path) -> None:
             assert set(tmp_path.iterdir()) == {mine, other, next_one}
 
 
+def test_a_folder_that_is_being_swept_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process holds the lock of the new folder, and has not removed it yet."""
+    taken: list[int] = []
+    locked = temporary._locked
+
+    def held_first(path: Path) -> int:
+        if not taken:
+            taken.append(locked(path))
+        return locked(path)
+
+    monkeypatch.setattr(temporary, "_locked", held_first)
+    with temporary.folder(tmp_path, "kind-") as folder:
+        swept = [path for path in tmp_path.iterdir() if path != folder]
+        assert len(swept) == 1
+    os.close(taken[0])
+
+
 def test_a_name_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     for name in ("kind-notes", f"kind-{'0' * 32}.txt"):
         (tmp_path / name).mkdir()

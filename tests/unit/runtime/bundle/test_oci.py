@@ -94,6 +94,14 @@ def test_a_registry_that_gives_other_bytes(host: str, folder: Path, tmp_path: Pa
                 bundle.pull(f"{host}/changed@{digest}", tmp_path / "out", plain_http=True)
             assert not (tmp_path / "out").exists()
         data.write_bytes(before)
+    # Another bundle's manifest is one, too, and its own digest says so.
+    other = (samples.packed(tmp_path / "c", name="other").path / "manifest.json").read_bytes()
+    written = (made.path / "manifest.json").read_bytes()
+    [data] = (folder / "blobs").rglob(f"{hashlib.sha256(written).hexdigest()}/data")
+    data.write_bytes(other)
+    with pytest.raises((BundleCorrupt, RegistryError)):
+        bundle.pull(f"{host}/changed@{digest}", tmp_path / "out", plain_http=True)
+    data.write_bytes(written)
     bundle.pull(f"{host}/changed@{digest}", tmp_path / "out", plain_http=True)
 
 

@@ -69,6 +69,24 @@ def test_what_a_server_cannot_take_is_refused(manifest: Manifest, said: str) -> 
     assert said in caught.value.reason
 
 
+@pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "..", "a/b", "a b", ""])
+def test_a_name_that_is_none_leads_nowhere(name: str, tmp_path: Path) -> None:
+    made = samples.packed(tmp_path / "b", name=name).path
+    with pytest.raises(BundleError, match="cannot name a model"):
+        bundle.package(made, "triton", tmp_path / "x" / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "service"),
+    [("Small_net", "small-net"), ("3d.unet", "model-3d-unet"), ("a" * 49 + "-b", "a" * 49)],
+)
+def test_a_service_of_kserve_has_a_name_that_kubernetes_takes(name: str, service: str) -> None:
+    manifest = Manifest(signature())
+    manifest.name = name
+    assert packages._kserve(manifest, IMAGE, PLACE)["inference-service"]["metadata"]["name"] == service
+
+
 def test_kserve(stateful: Path, tmp_path: Path) -> None:
     out = bundle.package(stateful, "kserve", tmp_path / "out", image=IMAGE, storage_uri=PLACE)
     runtime, service = (
