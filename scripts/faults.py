@@ -21,23 +21,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.faults.faults import Fault, load  # noqa: E402  # the root is no folder of this script's path
+from tests.faults.faults import Change, Fault, load  # noqa: E402  # the root is no folder of this script's path
 
 # A test that fails so has not looked at what the fault changes.
 _BROKEN: Final = ("ImportError", "IndentationError", "ModuleNotFoundError", "NameError", "SyntaxError")
 _LATE: Final = "Failed: Timeout"
 _FAILED: Final = 1
+
+C = TypeVar("C", bound=Change)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Tree:
         return ran.returncode, root, ran.stdout + ran.stderr
 
     @contextmanager
-    def having(self, fault: Fault) -> Iterator[None]:
+    def having(self, fault: Change) -> Iterator[None]:
         """Put a fault in, and take it out again."""
         before = {path: (path.read_bytes(), path.stat()) for path in fault.changed(self.root)}
         try:
@@ -162,24 +165,29 @@ def _cells(result: Result) -> tuple[str, ...]:
     return verdict, fault.area, fault.id, fault.commit, f"{result.wall_s:5.1f} s", fault.caught_by
 
 
-def run_all(faults: Sequence[Fault], jobs: int, timeout_s: float) -> list[Result]:
-    """Put each fault back in turn, in as many copies as there are jobs."""
+def in_trees(faults: Sequence[C], jobs: int, ask: Callable[[Tree, C], R]) -> list[R]:
+    """What is found out about each fault, in as many copies of the working tree as there are jobs."""
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
         for number in range(min(jobs, len(faults))):
             trees.put(Tree(Path(folder) / str(number)))
 
-        def one(fault: Fault) -> Result:
+        def one(fault: C) -> R:
             tree = trees.get()
             try:
-                result = caught(tree, fault, timeout_s)
+                return ask(tree, fault)
             finally:
                 trees.put(tree)
-            print("MISSED" if result.problem else "caught", fault.id, file=sys.stderr, flush=True)
-            return result
 
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(one, faults))
+
+
+def chosen(parser: argparse.ArgumentParser, faults: Sequence[C], ids: list[str] | None) -> tuple[C, ...]:
+    """The faults with these ids, or all."""
+    if unknown := set(ids or ()) - {fault.id for fault in faults}:
+        parser.error(f"no fault has the id {', '.join(sorted(unknown))}")
+    return tuple(fault for fault in faults if ids is None or fault.id in ids)
 
 
 def main() -> int:
@@ -194,10 +202,7 @@ def main() -> int:
     parser.add_argument("--baseline", action="store_true", help="run the tests without any fault")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for a test")
     given = parser.parse_args()
-    faults = load()
-    if unknown := set(given.only or ()) - {fault.id for fault in faults}:
-        parser.error(f"no fault has the id {', '.join(sorted(unknown))}")
-    faults = tuple(fault for fault in faults if given.only is None or fault.id in given.only)
+    faults = chosen(parser, load(), given.only)
     if given.list:
         for fault in faults:
             print(f"{fault.area}  {fault.id}  {fault.commit}\n    {fault.what}\n    {fault.caught_by}")
@@ -205,7 +210,13 @@ def main() -> int:
     if given.baseline:
         with tempfile.TemporaryDirectory(prefix="faults-") as folder:
             return baseline(Tree(Path(folder)), faults, given.timeout)
-    results = run_all(faults, max(1, given.jobs), given.timeout)
+
+    def asked(tree: Tree, fault: Fault) -> Result:
+        result = caught(tree, fault, given.timeout)
+        print("MISSED" if result.problem else "caught", fault.id, file=sys.stderr, flush=True)
+        return result
+
+    results = in_trees(faults, max(1, given.jobs), asked)
     print(*table(results), sep="\n")
     count = sum(not result.problem for result in results)
     print(", ".join(f"{area} {number}" for area, number in Counter(fault.area for fault in faults).items()))

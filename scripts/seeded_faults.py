@@ -14,11 +14,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import queue
 import sys
-import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +23,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.faults import Tree  # noqa: E402  # the root is no folder of this script's path
+from scripts.faults import Tree, chosen, in_trees  # noqa: E402  # the root is no folder of this script's path
 from tests.seeded_faults.faults import MODELS, SeededFault, load  # noqa: E402
 
 _BROKEN: Final = ("ImportError", "IndentationError", "ModuleNotFoundError", "NameError", "SyntaxError")
@@ -69,7 +66,8 @@ def judge(model: str, dialect: str) -> dict[str, Any]:
                 return f"{type(error).__name__}: {error.message}"
             return "" if validated.status == "executed" else validated.status
 
-        examples = {entry.name: example_inputs(entry) for entry in chain.canonical.entries}
+        # With the entry points that are programs for a part of the sizes.
+        examples = {entry.name: example_inputs(entry) for entry in chain.exported.canonical.entries}
         signatures = chain.legal.signatures
 
         def planned(seed: int) -> Any:
@@ -92,7 +90,13 @@ def judge(model: str, dialect: str) -> dict[str, Any]:
 
 
 def measured(tree: Tree, fault: SeededFault) -> Result:
-    """Put a fault into a tree and ask what a build says."""
+    """Put a fault into a tree, ask what a build says, and print it."""
+    result = _measured(tree, fault)
+    print(line(result), flush=True)
+    return result
+
+
+def _measured(tree: Tree, fault: SeededFault) -> Result:
     started = time.perf_counter()
     model = f"tests/seeded_faults/models/{fault.model}.py"
     with tree.having(fault):
@@ -110,26 +114,6 @@ def measured(tree: Tree, fault: SeededFault) -> Result:
     if found.startswith("TargetError"):
         verdict = "BROKEN"
     return Result(fault, verdict, found, said["by_one"], wall_s)
-
-
-def run_all(faults: tuple[SeededFault, ...], jobs: int) -> list[Result]:
-    """Measure each fault, in as many copies of the tree as there are jobs."""
-    with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
-        trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
-        for number in range(min(jobs, len(faults))):
-            trees.put(Tree(Path(folder) / str(number)))
-
-        def one(fault: SeededFault) -> Result:
-            tree = trees.get()
-            try:
-                result = measured(tree, fault)
-            finally:
-                trees.put(tree)
-            print(line(result), flush=True)
-            return result
-
-        with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(one, faults))
 
 
 def line(result: Result) -> str:
@@ -157,10 +141,7 @@ def main() -> int:
             found = judge(given.judge, given.dialect)
         print(json.dumps(found))
         return 0
-    faults = load()
-    if unknown := set(given.only or ()) - {fault.id for fault in faults}:
-        parser.error(f"no fault has the id {', '.join(sorted(unknown))}")
-    faults = tuple(fault for fault in faults if given.only is None or fault.id in given.only)
+    faults = chosen(parser, load(), given.only)
     if given.baseline:
         said = {each.model: judge(str(MODELS / f"{each.model}.py"), each.dialect)["found"] for each in faults}
         print(*(f"{model}: {found or 'passes'}" for model, found in said.items()), sep="\n")
@@ -169,7 +150,7 @@ def main() -> int:
         for fault in faults:
             print(f"{fault.id}  {fault.model}\n    {fault.what}")
         return 0
-    results = run_all(faults, max(1, given.jobs))
+    results = in_trees(faults, max(1, given.jobs), measured)
     telling = [result for result in results if result.verdict not in ("equal", "BROKEN")]
     caught = sum(result.verdict == "caught" for result in telling)
     by_one = sum(result.by_one for result in telling)

@@ -7,9 +7,11 @@ are the calls of one session; otherwise each begins anew. Torch-free.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -45,6 +47,8 @@ def calls(path: Path, signatures: Mapping[str, Signature]) -> tuple[Call, ...]:
             )
         programs = {name: each for name, each in signatures.items() if entry in (name, each.specializes)}
         found += _of_entry(path, programs, given)
+    if not found:
+        raise SpecInvalid(f"{path.name} holds no sample", hint=_HINT)
     return tuple(found)
 
 
@@ -96,7 +100,9 @@ def _read(path: Path) -> dict[str, Array]:
     try:
         if path.suffix == ".safetensors":
             return {name: np.array(array) for name, array in tensor_file.read(path).items()}
-        with np.load(path, allow_pickle=False) as found:
+        # numpy leaves a file open that it cannot read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    # A file of zip that was cut, or is empty, raises these.
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as error:
         raise SpecInvalid(f"{path}: no samples can be read", reason=str(error), hint=_HINT) from error

@@ -69,6 +69,15 @@ def test_what_is_no_call_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray
 def test_a_file_that_holds_no_arrays_is_refused(tmp_path: Path):
     (tmp_path / "s.npz").write_bytes(b"nothing")
     np.save(tmp_path / "one.npy", ONE)
-    for name in ("s.npz", "one.npy", "lacking.npz"):
+    (tmp_path / "empty.npz").write_bytes(b"")
+    np.savez(tmp_path / "cut.npz", x=ONE)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-30])
+    for name in ("s.npz", "one.npy", "lacking.npz", "empty.npz", "cut.npz"):
         with pytest.raises(SpecInvalid, match="no samples can be read"):
             calls(tmp_path / name, {"forward": SIGNATURE})
+
+
+def test_a_file_without_a_sample_is_refused(tmp_path: Path):
+    for arrays in ({}, {"x": np.zeros((0, 3, 2), np.float32)}):
+        with pytest.raises(SpecInvalid, match="holds no sample"):
+            calls(saved(tmp_path, **arrays), {"forward": SIGNATURE})
