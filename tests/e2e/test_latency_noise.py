@@ -50,6 +50,8 @@ def test_ratios_are_within_a_tenth_or_marked(batch: int, threads: int, tmp_path:
         said = f"{row.latency.ratios or 'noisy'}, noise {row.latency.noise:.0%}"
         print(f"batch {batch}, {threads} threads, {name}: {said}")
         ratios += row.latency.ratios.values()
+    # Two threads and a busy loop are more than a machine of two cores has.
+    assert ratios or threads > 1, "no run gave a ratio: all were noisy"
     if ratios:
         middle = statistics.median(ratios)
         assert all(abs(ratio / middle - 1) <= 0.1 for ratio in ratios), ratios

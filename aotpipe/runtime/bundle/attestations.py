@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
-from aotpipe import __version__
 from aotpipe.core.serialization import to_json
 from aotpipe.errors import BundleError
 from aotpipe.runtime.bundle import files
@@ -103,7 +102,7 @@ def provenance(bundle: Bundle) -> dict[str, Any]:
                 "resolvedDependencies": [MessageToDict(each.pb) for each in (*materials, *packages)],
             },
             "runDetails": {
-                "builder": {"id": _BUILDER, "version": {"aotpipe": __version__}},
+                "builder": {"id": _BUILDER},
                 "byproducts": [MessageToDict(described("parity", parity).pb)],
             },
         },
@@ -134,7 +133,7 @@ def bom(bundle: Bundle) -> dict[str, Any]:
     made = Bom(serial_number=uuid5(NAMESPACE_URL, f"{_BUILD_TYPE}:{manifest.digest}"))
     made.metadata.component = model
     parts = [of(ComponentType.FILE, name, value) for name, value in _digests(manifest).items()]
-    for name, version in sorted({*_toolchain(manifest), ("aotpipe", __version__)}):
+    for name, version in _toolchain(manifest):
         purl = PackageURL("pypi", name=name, version=version)
         parts.append(of(ComponentType.LIBRARY, name, version=version, purl=purl))
     made.components.update(parts)
