@@ -22,7 +22,9 @@ _PROCESS: Final[ContextVar[int | None]] = ContextVar("process", default=None)
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Run a body that calls the user's code.
+    """Run a body that calls the user's code, in this thread.
+
+    `os.fork` and `os._exit` stay replaced afterwards; outside of such a body they do what they did.
 
     Raises:
         ModelError: The code ended Python (`sys.exit`, `os._exit`), forked, had no memory left, or raised what
