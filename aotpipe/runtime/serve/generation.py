@@ -174,14 +174,14 @@ class Generator:
         sizes = self.sizes
         if not prompt:
             raise RequestInvalid("the prompt has no tokens")
-        if not all(type(token) is int and 0 <= token < sizes.vocabulary for token in prompt):
-            raise RequestInvalid(f"a token of the prompt is none of 0..{sizes.vocabulary - 1}")
         if len(prompt) > sizes.prompt or most < 1 or len(prompt) + most > sizes.cache:
             raise RequestInvalid(
                 f"the prompt has {len(prompt)} tokens, and {most} are asked for",
                 reason=f"a prompt may have {sizes.prompt}, and a text {sizes.cache} with it",
                 hint="shorten it, or ask for fewer by max_tokens",
             )
+        if not all(type(token) is int and 0 <= token < sizes.vocabulary for token in prompt):
+            raise RequestInvalid(f"a token of the prompt is none of 0..{sizes.vocabulary - 1}")
 
     async def tokens(
         self, prompt: tuple[int, ...], choice: Choice, timeout_s: float | None
