@@ -9,6 +9,7 @@ Raises:
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -42,7 +43,7 @@ _WITHOUT_EFFECT: Final[Mapping[str, tuple[object, ...]]] = {
     "n": (1,),
     "best_of": (1,),
     "echo": (False,),
-    "logprobs": (False,),
+    "logprobs": (False,),  # 0 asks for that of each token
     "suffix": ("",),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
@@ -82,8 +83,10 @@ class Piece:
     finish: Finish | None = None
 
 
-def read(kind: Kind, data: Mapping[str, Any], model: Model, *, is_stream: bool | None = None) -> Ask:
+async def read(kind: Kind, data: Mapping[str, Any], model: Model, *, is_stream: bool | None = None) -> Ask:
     """Read a request; `is_stream` says how it is answered where its path does.
+
+    A thread of its own makes tokens of the text: a long one takes seconds, in which others are answered.
 
     Raises:
         RequestInvalid: It is no such request, or asks for what is not supported.
@@ -96,9 +99,12 @@ def read(kind: Kind, data: Mapping[str, Any], model: Model, *, is_stream: bool |
         data = {**{name: value for name, value in data.items() if name != "parameters"}, **parameters}
     given = {name: value for name, value in data.items() if value is not None}
     for name, value in given.items():
-        if name not in _KNOWN[kind] and value not in _WITHOUT_EFFECT.get(name, ()):
+        if name not in _KNOWN[kind] and not any(
+            value == each and isinstance(value, bool) == isinstance(each, bool)  # False == 0
+            for each in _WITHOUT_EFFECT.get(name, ())
+        ):
             raise RequestInvalid(f"{name[:80]}={str(value)[:80]} is not supported", hint="leave it out")
-    prompt, gives_ids = _prompt(kind, given, model)
+    prompt, gives_ids = await asyncio.to_thread(_prompt, kind, given, model)
     left = generator.sizes.cache - len(prompt)
     default = _FEW_TOKENS if kind != "chat" else left
     most = given.get("max_completion_tokens", given.get("max_tokens", min(default, max(left, 1))))

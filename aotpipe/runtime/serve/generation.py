@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
@@ -141,14 +142,15 @@ class Generator:
         self._on_token = on_token
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Text] = deque()
+        self._is_closed = False
         self._wake = asyncio.Event()
-        self._batches = [_Batch(self, pool, f"{id(self)}-{number}") for number in range(pool.count)]
+        self._batches = [_Batch(self, pool, number) for number in range(pool.count)]
         self._tasks = [self._loop.create_task(batch.run()) for batch in self._batches]
 
     @property
     def waiting(self) -> int:
         """How many texts have no slot."""
-        return sum(not text.is_over for text in self._waiting)
+        return len(self._waiting)
 
     @property
     def used(self) -> int:
@@ -159,6 +161,7 @@ class Generator:
         """Let the texts end that are there, then end."""
         while self.waiting or self.used:
             await asyncio.sleep(_POLL_S)
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
 
@@ -171,14 +174,14 @@ class Generator:
         sizes = self.sizes
         if not prompt:
             raise RequestInvalid("the prompt has no tokens")
-        if not all(type(token) is int and 0 <= token < sizes.vocabulary for token in prompt):
-            raise RequestInvalid(f"a token of the prompt is none of 0..{sizes.vocabulary - 1}")
         if len(prompt) > sizes.prompt or most < 1 or len(prompt) + most > sizes.cache:
             raise RequestInvalid(
                 f"the prompt has {len(prompt)} tokens, and {most} are asked for",
                 reason=f"a prompt may have {sizes.prompt}, and a text {sizes.cache} with it",
                 hint="shorten it, or ask for fewer by max_tokens",
             )
+        if not all(type(token) is int and 0 <= token < sizes.vocabulary for token in prompt):
+            raise RequestInvalid(f"a token of the prompt is none of 0..{sizes.vocabulary - 1}")
 
     async def tokens(
         self, prompt: tuple[int, ...], choice: Choice, timeout_s: float | None
@@ -192,6 +195,8 @@ class Generator:
             ProgramCrashed: The worker died that had the text.
         """
         self.require(prompt, choice.most)
+        if self._is_closed:
+            raise NotReady("the model is being unloaded", hint="ask again later")
         if self.waiting >= self._pool.limits.max_queue_size:
             raise QueueFull(f"{self.waiting} texts wait already", hint="ask again later")
         if self._pool.has_given_up:
@@ -218,17 +223,16 @@ class Generator:
                     return
         finally:
             text.is_over = True
+            with suppress(ValueError):
+                self._waiting.remove(text)
 
     def take(self) -> _Text | None:
         """The text that has waited for longest."""
-        while self._waiting:
-            if not (text := self._waiting.popleft()).is_over:
-                return text
-        return None
+        return self._waiting.popleft() if self._waiting else None
 
-    async def work(self) -> None:
-        """Wait until a text waits and a program runs."""
-        while not self.waiting or not self._pool.is_ready:
+    async def work(self, session: int) -> None:
+        """Wait until a text waits and a program runs that has a session's cache, or none."""
+        while not self.waiting or not self._pool.keeps(session):
             if self._pool.has_given_up:
                 while text := self.take():
                     text.finish(NotReady("the model is not ready", reason=self._pool.reason))
@@ -242,12 +246,11 @@ class Generator:
 class _Batch:
     """The slots of one worker's cache."""
 
-    def __init__(self, generator: Generator, pool: Pool, session: str) -> None:
+    def __init__(self, generator: Generator, pool: Pool, session: int) -> None:
         self.slots: list[_Text | None] = [None] * generator.sizes.slots
         self._generator = generator
         self._pool = pool
         self._session = session
-        self._is_open = False
 
     async def run(self) -> None:
         while True:
@@ -261,28 +264,40 @@ class _Batch:
 
     async def _step(self) -> None:
         """Fill free slots with the texts that wait, then give each text its next token."""
-        self._free()
+        self._require_cache()
         if not any(self.slots):
-            await self._generator.work()
+            await self._generator.work(self._session)
         for slot, text in enumerate(self.slots):
+            self._require_cache()
+            if not self._pool.keeps(self._session):
+                break
             if text is None and (new := self._generator.take()):
                 self.slots[slot] = new
                 try:
                     await self._prefill(slot, new)
                 except AotpipeError as error:
                     new.finish(error)
-                    if isinstance(error, ProgramCrashed | UnknownModel):
+                    if isinstance(error, ProgramCrashed):
                         raise  # the cache is lost, with the texts in it
-        self._free()
+        self._require_cache()
         if any(self.slots):
             await self._decode()
+
+    def _require_cache(self) -> None:
+        """Check that the worker still has the texts that are not over.
+
+        Raises:
+            ProgramCrashed: It died since they had their last tokens.
+        """
+        self._free()
+        if any(self.slots) and not self._pool.is_open(self._session):
+            raise ProgramCrashed("the program died", hint="ask again: another worker takes its place")
 
     def _free(self) -> None:
         self.slots = [text if text and not text.is_over else None for text in self.slots]
 
     def _fail(self, error: AotpipeError) -> None:
         """End the texts that have a slot."""
-        self._is_open = False
         for text in self.slots:
             if text is not None:
                 text.finish(error)
@@ -315,17 +330,14 @@ class _Batch:
             future=loop.create_future(),
             received=loop.time(),
             session=self._session,
-            start=not self._is_open,
+            start=not self._pool.is_open(self._session),
             is_kept=True,
         )
-        while True:
-            try:
-                self._pool.submit(call)
-                break
-            except QueueFull:
-                await asyncio.sleep(_POLL_S)  # of calls of others
-        outputs = {tensor.name: tensor.array() for tensor in await call.future}
-        self._is_open = True
+        self._pool.submit(call)
+        try:
+            outputs = {tensor.name: tensor.array() for tensor in await call.future}
+        except UnknownModel as error:  # names the session, of which no client knows
+            raise ProgramCrashed("the cache is lost", hint="ask again") from error
         return outputs["token"].tolist(), outputs["is_end"].tolist()
 
 

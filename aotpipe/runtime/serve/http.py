@@ -26,7 +26,7 @@ import orjson
 from aotpipe import __version__
 from aotpipe.errors import AotpipeError, RequestInvalid, RequestTooLarge
 from aotpipe.runtime.serve import completions, metrics, openapi, protocol
-from aotpipe.runtime.serve.repository import Model, Repository
+from aotpipe.runtime.serve.repository import Repository
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -205,15 +205,13 @@ class Application:
         return _compressed(Answer(200, parts, _BINARY, headers), request.headers)
 
     async def _generate(self, request: _Request) -> Answer:
-        name, version = request.matched["model"], request.matched.get("version", "")
-        model = self._repository.model(name, version)
-        return await self._written("generate", model, request, is_stream="stream" in request.matched)
+        return await self._written("generate", request, is_stream="stream" in request.matched)
 
     async def _completions(self, request: _Request) -> Answer:
-        return await self._written("completion", None, request)
+        return await self._written("completion", request)
 
     async def _chat(self, request: _Request) -> Answer:
-        return await self._written("chat", None, request)
+        return await self._written("chat", request)
 
     async def _models(self, request: _Request) -> Answer:
         name = request.matched.get("model")
@@ -224,17 +222,19 @@ class Application:
         return _json(rows[0] if name else {"object": "list", "data": rows})
 
     async def _written(
-        self, kind: completions.Kind, model: Model | None, request: _Request, *, is_stream: bool | None = None
+        self, kind: completions.Kind, request: _Request, *, is_stream: bool | None = None
     ) -> Answer:
         """Text that a model goes on with, whole or as events."""
         start = time.perf_counter()
         data = await self._json_body(request)
-        if model is None:
-            if not isinstance(name := data.get("model"), str):
-                raise RequestInvalid("the request does not name its model")
-            model = self._repository.model(name)
+        version = request.matched.get("version", "")
+        if not isinstance(name := request.matched.get("model", data.get("model")), str):
+            raise RequestInvalid("the request does not name its model")
+        model = self._repository.model(name, version)
         with model.metrics.counting_failures():
-            ask = completions.read(kind, data, model, is_stream=is_stream)
+            ask = await completions.read(kind, data, model, is_stream=is_stream)
+            while (now := self._repository.model(name, version)) is not model:  # loaded anew meanwhile
+                model, ask = now, await completions.read(kind, data, now, is_stream=is_stream)
             form = completions.Form(ask, model)
             pieces = completions.pieces(ask, model, self._timeout_s)
             if ask.is_stream:
@@ -388,8 +388,8 @@ async def _events(
     form: completions.Form, first: completions.Piece, pieces: AsyncGenerator[completions.Piece], start: float
 ) -> AsyncGenerator[bytes]:
     """The events of an answer; an error is the last one."""
-    yield form.events(first)
     try:
+        yield form.events(first)
         with form.model.metrics.counting_failures():
             async for piece in pieces:
                 yield form.events(piece)

@@ -8,7 +8,6 @@ ready meanwhile.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import signal
 import socket
@@ -50,6 +49,7 @@ class _Session:
     """A session that is open: whose worker has its state, and when it was last asked for."""
 
     owner: _Worker
+    is_kept: bool
     used: float
 
 
@@ -130,15 +130,18 @@ class _Worker(asyncio.Protocol):
             view = self._requests[slot].reserve(size)
         except OSError as error:
             self._free.append(slot)
+            full = QueueFull("there is no memory for the inputs", reason=str(error))
             for call in (each for batch in batches for each in batch):
-                call.fail(QueueFull("there is no memory for the inputs", reason=str(error)))
+                if call.is_kept:  # a session that did not begin is not open
+                    self._pool.on_result(self, call, full)
+                call.fail(full)
             return
         for offset, tensor in writes:
             view[offset : offset + tensor.nbytes] = memoryview(tensor.data).cast("B")
         self.sent[slot] = _Sent(batches, now)
         self._write({"slot": slot, "bytes": size, "calls": calls})
 
-    def forget(self, session: str) -> None:
+    def forget(self, session: str | int) -> None:
         """Drop a session's state."""
         self._write({"forget": session})
 
@@ -199,7 +202,7 @@ class Pool:
     crashes: int = 0
     reason: str = "it is being loaded"
     _workers: list[_Worker] = field(default_factory=list)
-    _sessions: dict[str, _Session] = field(default_factory=dict)
+    _sessions: dict[str | int, _Session] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _mean_ns: float = 0.0
     _is_closing: bool = False
@@ -268,6 +271,14 @@ class Pool:
             worker.kill()
         await asyncio.sleep(0)
 
+    def is_open(self, session: str | int) -> bool:
+        """Whether a call can go on with a session."""
+        return session in self._sessions
+
+    def keeps(self, session: int) -> bool:
+        """Whether a call of a kept session would run: it is open, or a worker has none."""
+        return session in self._sessions or bool(self._without_kept())
+
     def submit(self, call: Call) -> None:
         """Let a call run; its future will have the outputs.
 
@@ -280,14 +291,12 @@ class Pool:
             raise NotReady("the model is being unloaded", hint="ask again later")
         if self.has_given_up:
             raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
-        if self.waiting >= self.limits.max_queue_size:
+        if not call.is_kept and self.waiting >= self.limits.max_queue_size:
             raise QueueFull(f"{self.waiting} calls wait already", hint="ask again later")
         if call.session is None:
             self.queue.waiting.append(call)
         else:
-            call.opened = self._opened(call.session, is_new=call.start)
-            if call.is_kept:
-                call.opened.used = math.inf
+            call.opened = self._opened(call.session, is_new=call.start, is_kept=call.is_kept)
             call.opened.owner.own.append(call)
         if not self._is_scheduled:
             # What comes in the same turn of the loop goes in one message.
@@ -375,7 +384,12 @@ class Pool:
         self._timer = None
         self.dispatch()
 
-    def _opened(self, name: str, *, is_new: bool) -> _Session:
+    def _without_kept(self) -> list[_Worker]:
+        """The workers that run and have no kept session."""
+        kept = [each.owner for each in self._sessions.values() if each.is_kept]
+        return [worker for worker in self._workers if worker.is_ready and worker not in kept]
+
+    def _opened(self, name: str | int, *, is_new: bool, is_kept: bool) -> _Session:
         """The session of a call, which it opens where it `is_new`."""
         found = self._sessions.get(name)
         if not is_new:
@@ -387,13 +401,15 @@ class Pool:
                 )
             found.used = self._loop.time()
             return found
-        ready = [worker for worker in self._workers if worker.is_ready]
+        ready = self._without_kept() if is_kept else [each for each in self._workers if each.is_ready]
         if not ready:
             raise NotReady("the model is not ready", reason=self.reason, hint="ask again later")
-        if found is None and len(self._sessions) >= self.limits.max_sessions:
-            raise QueueFull(f"{len(self._sessions)} sessions are open", hint="end some, or ask again later")
+        counted = sum(not each.is_kept for each in self._sessions.values())
+        if found is None and not is_kept and counted >= self.limits.max_sessions:
+            raise QueueFull(f"{counted} sessions are open", hint="end some, or ask again later")
         held = [each.owner for each in self._sessions.values()]
-        session = _Session(found.owner if found else min(ready, key=held.count), self._loop.time())
+        owner = found.owner if found else min(ready, key=held.count)
+        session = _Session(owner, is_kept, self._loop.time())
         self._sessions[name] = session
         return session
 
@@ -425,7 +441,7 @@ class Pool:
                     worker.kill(is_hung=True)
             for name, session in list(self._sessions.items()):
                 is_asked = any(call.session == name for call in session.owner.own)
-                if now - session.used > limits.session_idle_s and not is_asked:
+                if not session.is_kept and now - session.used > limits.session_idle_s and not is_asked:
                     del self._sessions[name]
                     session.owner.forget(name)
 

@@ -48,10 +48,12 @@ class Call:
         future: Its outputs, as tensors of their own memory.
         received: When it came, in the time of the event loop.
         deadline: When its caller no longer waits; None where it always does.
-        session: Whose state it reads and writes; None where the model has none.
+        session: Whose state it reads and writes; None where the model has none. A client names a session by a
+            text; a number is one of the server's own.
         start: Whether the session begins with it.
         end: Whether the session ends with it.
-        is_kept: Whether the session stays open for as long as nothing is asked of it.
+        is_kept: Whether the session is one of a generator: it is never closed for being idle, no limit counts
+            it, and each worker has one at most.
         opened: What the pool knows of the session.
         rows: How many rows of a batch it is; 0 where it is to run alone.
         key: Equal for calls that may be batched with each other.
@@ -64,7 +66,7 @@ class Call:
     future: asyncio.Future[tuple[Tensor, ...]]
     received: float
     deadline: float | None = None
-    session: str | None = None
+    session: str | int | None = None
     start: bool = False
     end: bool = False
     is_kept: bool = False

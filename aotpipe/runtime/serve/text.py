@@ -39,21 +39,30 @@ class Tokenizer:
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
         if TOKENIZER_CONFIG in bundle.manifest.files:
-            self._read_config(json.loads(_read(bundle, TOKENIZER_CONFIG)))
+            self._read_config(_read(bundle, TOKENIZER_CONFIG))
 
-    def _read_config(self, config: dict[str, Any]) -> None:
+    def _read_config(self, content: bytes) -> None:
+        try:
+            config = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise ServeError(f"{TOKENIZER_CONFIG} is no JSON", reason=str(error)) from error
+        if not isinstance(config, dict):
+            raise ServeError(f"{TOKENIZER_CONFIG} is no JSON object")
         for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
             token = config.get(name)
-            self._special[name] = token["content"] if isinstance(token, dict) else token or ""
+            said = token.get("content") if isinstance(token, dict) else token or ""
+            if not isinstance(said, str):
+                raise ServeError(f"{name} in {TOKENIZER_CONFIG} is no text, and no object with a content")
+            self._special[name] = said
         if isinstance(template := config.get("chat_template"), str):
-            jinja2, sandbox = _imported("jinja2"), _imported("jinja2.sandbox")
+            sandbox = _imported("jinja2.sandbox")
             environment = sandbox.ImmutableSandboxedEnvironment(
                 trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
             )
             environment.globals["raise_exception"] = _refuse
             try:
                 self._template = environment.from_string(template)
-            except jinja2.TemplateError as error:
+            except Exception as error:  # of the template's own; jinja2 lets some of Python's through
                 raise ServeError(
                     f"the chat template of {TOKENIZER_CONFIG} is none", reason=str(error)
                 ) from error
@@ -62,14 +71,19 @@ class Tokenizer:
         """The tokens of a text; `special` lets the tokenizer add those that begin one.
 
         Raises:
-            RequestInvalid: The model has no tokenizer.
+            RequestInvalid: The model has no tokenizer, or it refuses the text.
         """
         if self._tokenizer is None:
             raise RequestInvalid(
                 "the model has no tokenizer",
                 hint="give the prompt as token ids, or build it with --tokenizer tokenizer.json",
             )
-        return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        try:
+            # That of many texts lets other threads run.
+            [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special)
+        except Exception as error:  # tokenizers has no narrower one
+            raise RequestInvalid("the tokenizer refuses the text", reason=_reason(error)) from error
+        return tuple(encoding.ids)
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of some tokens; empty without a tokenizer."""
@@ -89,8 +103,8 @@ class Tokenizer:
             )
         try:
             said = self._template.render(messages=messages, add_generation_prompt=True, **self._special)
-        except _imported("jinja2").TemplateError as error:
-            raise RequestInvalid("the template refuses the chat", reason=str(error)) from error
+        except Exception as error:  # whatever the template does with what the messages have
+            raise RequestInvalid("the template refuses the chat", reason=_reason(error)) from error
         return self.tokens(said, special=False)
 
 
@@ -156,6 +170,11 @@ def _read(bundle: Bundle, name: str) -> bytes:
 
 def _refuse(message: str) -> None:
     raise _imported("jinja2").TemplateError(message)
+
+
+def _reason(error: Exception) -> str:
+    """What an error says; the message of one of Python's own is little without its name."""
+    return str(error) if type(error).__module__ != "builtins" else f"{type(error).__name__}: {error}"
 
 
 def _imported(module: str) -> Any:

@@ -37,8 +37,8 @@ class _Worker:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._sessions: dict[str, Mapping[str, Any]] = {}
-        self._session: str | None = None
+        self._sessions: dict[str | int, Mapping[str, Any]] = {}
+        self._session: str | int | None = None
 
     def run(self, call: Mapping[str, Any], memory: memoryview) -> list[dict[str, Array] | AotpipeError]:
         """The outputs of a call, or of each of the calls that it was batched from, or why there are none."""
@@ -71,7 +71,7 @@ class _Worker:
             return [outputs]
         return [{name: array[begin:end] for name, array in outputs.items()} for begin, end in _spans(rows)]
 
-    def _take_up(self, session: str, *, is_new: bool) -> None:
+    def _take_up(self, session: str | int, *, is_new: bool) -> None:
         if self._session != session or is_new:
             if not is_new and session not in self._sessions:
                 raise UnknownModel(f"the session {session!r} has no state", hint="begin it anew")
@@ -80,7 +80,7 @@ class _Worker:
                 self._sessions[self._session] = before
             self._session = session
 
-    def forget(self, session: str) -> None:
+    def forget(self, session: str | int) -> None:
         """Drop a session's state."""
         self._sessions.pop(session, None)
         if self._session == session:

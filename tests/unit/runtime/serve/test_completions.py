@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.unit.runtime.serve.conftest import Server, summed
+from aotpipe.errors import RequestInvalid
+from aotpipe.runtime.bundle import files
+from aotpipe.runtime.serve.completions import read
+from aotpipe.runtime.serve.text import Tokenizer
+from tests.unit.runtime.serve.conftest import Server, summed, write_tokenizer
 
 PROMPT = "ab"
 TOKENS = [ord(each) - 31 for each in PROMPT]
@@ -107,6 +114,8 @@ def test_the_generate_extension_gives_text_for_text_and_ids_for_ids(served: Serv
         {"n": 2},
         {"best_of": 3},
         {"logprobs": 1},
+        {"logprobs": 0},
+        {"n": True},
         {"echo": True},
         {"presence_penalty": 0.5},
         {"logit_bias": {"5": 1}},
@@ -134,6 +143,34 @@ def test_what_is_not_supported_is_refused_by_name(served: Server, more: dict[str
     assert status == 400
     assert body["error"]["type"] == "invalid_request_error"
     assert next(iter(more)) in body["error"]["message"] or "prompt" in more or "max_tokens" in more
+
+
+def test_others_are_answered_while_a_long_text_becomes_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tokenizer(tmp_path)
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(files, "content", lambda _, name: SimpleNamespace(tobytes=lambda: contents[name]))
+    bundle: Any = SimpleNamespace(manifest=SimpleNamespace(files=contents))
+    tokenizer = Tokenizer(bundle)
+
+    def refused(prompt: tuple[int, ...], most: int) -> None:
+        raise RequestInvalid(f"{len(prompt)} tokens")
+
+    generator = SimpleNamespace(sizes=SimpleNamespace(cache=99), require=refused)
+    model: Any = SimpleNamespace(tokenizer=tokenizer, require_generator=lambda: generator)
+
+    async def run() -> int:
+        reading = asyncio.ensure_future(read("completion", {"prompt": "a b " * 60_000}, model))
+        turns = 0
+        while not reading.done():
+            turns += 1
+            await asyncio.sleep(0.002)
+        with pytest.raises(RequestInvalid, match="240000 tokens"):
+            await reading
+        return turns
+
+    assert asyncio.run(run()) > 20
 
 
 def test_what_asks_for_nothing_is_taken(served: Server) -> None:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, aclosing, closing, contextmanager
 from typing import Any
 
+import numpy as np
+import pytest
+
 from aotpipe.core.signature import Signature, Symbol, TensorSpec
-from aotpipe.runtime.serve.generation import Sizes
+from aotpipe.errors import DeadlinePassed, NotReady, ProgramCrashed, QueueFull, UnknownModel
+from aotpipe.runtime.serve.generation import Choice, Generator, Sizes
+from aotpipe.runtime.serve.pool import Pool
+from aotpipe.runtime.serve.scheduler import Call, Limits
+from aotpipe.runtime.serve.tensors import Tensor
 from tests.unit.runtime.serve.conftest import Server, summed
 
 Start = Callable[..., Server]
@@ -142,6 +151,187 @@ def test_a_worker_that_dies_fails_the_texts_that_it_had_and_no_more(serve: Start
     assert generated(server, [5], 9) == (200, summed([5], 9))
     assert used(server) == 0
     assert server.stop() == 0
+
+
+def test_a_worker_that_dies_while_it_has_no_text_fails_none(serve: Start) -> None:
+    server = serve("sum")
+    assert generated(server, [5], 9) == (200, summed([5], 9))
+    [worker] = server.workers()
+    os.kill(worker, signal.SIGKILL)
+    assert waited(lambda: server.workers() not in ([], [worker]))
+    assert waited(lambda: server.ask("/v2/models/sum/ready")[0] == 200)
+    assert generated(server, [5], 9) == (200, summed([5], 9))
+
+
+class Process:
+    """A worker of a pool, in this process: its tokens are 1, and it dies after some calls."""
+
+    def __init__(self, pool: Pool, calls: int = 1 << 30) -> None:
+        self.own: deque[Call] = deque()
+        self.sent: dict[int, Any] = {}
+        self.is_ready = True
+        self.is_stopped = False
+        self.refusal = None
+        self.ran: list[Call] = []
+        self._pool, self._calls = pool, calls
+        self._open: set[object] = set()
+        pool._workers.append(self)  # type: ignore[arg-type]
+
+    def room(self, slots: int) -> bool:
+        return not self.is_stopped
+
+    def forget(self, session: object) -> None:
+        self._open.discard(session)
+
+    def send(self, batches: list[list[Call]], now: float) -> None:
+        for [call] in batches:
+            asyncio.get_running_loop().call_later(0.001, self.run, call)
+
+    def run(self, call: Call) -> None:
+        assert call.start or call.session in self._open
+        self._open.add(call.session)
+        self.ran.append(call)
+        count = 1 if call.entry == "prefill" else 4
+        ones, ends = np.ones(count, np.int64), np.zeros(count, np.bool_)
+        tensors = [Tensor("token", "int64", (count,), ones.tobytes())]
+        tensors.append(Tensor("is_end", "bool", (count,), ends.tobytes()))
+        self._pool.on_result(self, call, None)  # type: ignore[arg-type]
+        call.future.set_result(tuple(tensors))
+        self._calls -= 1
+        if not self._calls:
+            self.die()
+
+    def die(self) -> None:
+        self._pool.on_lost(self, "died")  # type: ignore[arg-type]
+
+
+def driven(
+    test: Callable[[Pool, Generator], Coroutine[Any, Any, None]], count: int = 1, **limits: Any
+) -> None:
+    """Run a test of a generator whose workers the test adds, and start no others."""
+
+    async def run() -> None:
+        pool = Pool({}, count, Limits(**limits), lambda calls, ns: None, lambda: None)
+        pool._replace = lambda how, refusal=None: None  # type: ignore[method-assign]
+        generator = Generator(Sizes(4, 100, 10, 10), pool, lambda seconds: None)
+        await asyncio.wait_for(test(pool, generator), 10)
+        await asyncio.wait_for(generator.close(), 2)
+
+    asyncio.run(run())
+
+
+async def told(generator: Generator, most: int = 3, timeout_s: float | None = 5) -> list[Any]:
+    return [event async for event in generator.tokens((1,), Choice(most=most), timeout_s)]
+
+
+def test_a_worker_that_dies_between_two_tokens_fails_the_texts_that_it_had() -> None:
+    async def test(pool: Pool, generator: Generator) -> None:
+        Process(pool, calls=2)
+        with pytest.raises(ProgramCrashed):
+            await told(generator, 9)
+        Process(pool)
+        assert await told(generator) == [1, 1, 1, "length"]
+
+    driven(test)
+
+
+def test_a_worker_that_dies_while_texts_join_fails_none_that_it_did_not_have() -> None:
+    async def test(pool: Pool, generator: Generator) -> None:
+        Process(pool, calls=1)
+        texts = [asyncio.ensure_future(told(generator)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        Process(pool)
+        first, second = await asyncio.gather(*texts, return_exceptions=True)
+        assert isinstance(first, ProgramCrashed)
+        assert second == [1, 1, 1, "length"]
+
+    driven(test)
+
+
+def test_sessions_and_calls_of_others_keep_no_text_from_its_slot() -> None:
+    async def test(pool: Pool, generator: Generator) -> None:
+        process = Process(pool)
+        loop = asyncio.get_running_loop()
+
+        def call(session: str | None, *, start: bool = False) -> Call:
+            future = loop.create_future()
+            return Call(entry="x", inputs=(), future=future, received=0, session=session, start=start)
+
+        pool.submit(call("a", start=True))
+        await asyncio.sleep(0.05)
+        assert await told(generator) == [1, 1, 1, "length"]
+        with pytest.raises(UnknownModel):  # a client's "0" is not the generator's 0
+            pool.submit(call("0"))
+        with pytest.raises(QueueFull, match="1 sessions are open"):
+            pool.submit(call("b", start=True))
+        process.is_stopped = True
+        pool.submit(call(None))
+        with pytest.raises(DeadlinePassed):
+            await told(generator, timeout_s=0.05)
+        assert pool.waiting == 2  # that of the text, which goes on once the worker does
+        pool.queue.waiting.clear()
+        process.is_stopped = False
+        pool.dispatch()
+
+    driven(test, max_queue_size=1, max_sessions=1)
+
+
+def test_a_cache_that_did_not_begin_for_want_of_memory_begins_with_the_next_text() -> None:
+    async def test(pool: Pool, generator: Generator) -> None:
+        from aotpipe.runtime.serve import pool as module
+
+        process = Process(pool)
+        full = module._Worker(pool)
+        pool._workers[:] = [full]
+        full.is_ready = True
+        for arena in full._requests:
+            arena.reserve = _no_memory  # type: ignore[method-assign]
+        with pytest.raises(QueueFull, match="no memory"):
+            await told(generator)
+        pool._workers[:] = [process]  # type: ignore[list-item]
+        assert await told(generator) == [1, 1, 1, "length"]
+
+    driven(test)
+
+
+def _no_memory(size: int) -> memoryview:
+    raise OSError(12, "Cannot allocate memory")
+
+
+def test_each_worker_has_one_cache() -> None:
+    async def test(pool: Pool, generator: Generator) -> None:
+        first = Process(pool)
+        texts = [asyncio.ensure_future(told(generator, 80)) for _ in range(8)]
+        await asyncio.sleep(0.05)
+        assert (generator.used, generator.waiting) == (4, 4)
+        second = Process(pool)
+        await asyncio.gather(*texts)
+        assert [len({call.session for call in each.ran}) for each in (first, second)] == [1, 1]
+
+    driven(test, count=2)
+
+
+def test_a_text_that_is_over_waits_no_longer() -> None:
+    async def test(_: Pool, generator: Generator) -> None:
+        for _ in range(3):
+            with pytest.raises(DeadlinePassed):
+                await told(generator, timeout_s=0.01)
+        assert not generator._waiting
+
+    driven(test)
+
+
+def test_a_text_that_comes_after_its_model_was_unloaded_is_refused() -> None:
+    async def test(pool: Pool, generator: Generator) -> None:
+        Process(pool)
+        async with aclosing(generator.tokens((1,), Choice(most=9), None)) as tokens:
+            closing = asyncio.ensure_future(generator.close())
+            assert await anext(tokens) == 1
+        await closing
+        with pytest.raises(NotReady, match="unloaded"):
+            await told(generator, timeout_s=1)
+
+    driven(test)
 
 
 def test_a_text_is_ended_before_the_server_is(serve: Start) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import random
 import re
 import socket
 import zlib
+from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.http as triton
 
+from aotpipe.errors import NotReady
+from aotpipe.runtime.serve.completions import Ask, Form, Piece
+from aotpipe.runtime.serve.generation import Choice
+from aotpipe.runtime.serve.http import Application, _events
 from tests.unit.runtime.serve.conftest import Server, mutated
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -181,3 +190,98 @@ def test_the_page_asks_for_nothing_from_elsewhere(served: Server) -> None:
     assert not re.findall(r"(?:src|href)=[\"'](?!/)", page)
     for path in re.findall(r'href="([^"]+)"', page):
         assert served.ask(path)[0] == 200
+
+
+class Decoder:
+    """A model whose text ends at once; making tokens of a prompt calls `meanwhile`."""
+
+    name, version = "d", "1"
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.sizes = SimpleNamespace(cache=99)
+        self.metrics = SimpleNamespace(counting_failures=nullcontext, finished=lambda seconds: None)
+        self.tokenizer = SimpleNamespace(tokens=self.tokens_of, text=lambda tokens: "")
+        self.meanwhile = meanwhile
+        self.texts = 0
+
+    def require_generator(self) -> Any:
+        return self
+
+    def tokens_of(self, text: str) -> tuple[int, ...]:
+        self.meanwhile()
+        return (1,)
+
+    def require(self, prompt: tuple[int, ...], most: int) -> None:
+        pass
+
+    async def tokens(self, *_: Any) -> AsyncGenerator[Any]:
+        self.texts += 1
+        yield "length"
+
+
+class Models:
+    """A repository of one model, which a test replaces."""
+
+    def __init__(self) -> None:
+        self.loaded: Any = None
+
+    def model(self, name: str, version: str = "") -> Any:
+        if self.loaded is None:
+            raise NotReady("it was unloaded")
+        return self.loaded
+
+
+def test_a_text_is_that_of_the_model_which_is_loaded_once_it_is_read() -> None:
+    repository = Models()
+    answers: list[int] = []
+
+    async def asked(meanwhile: Callable[[], None] = lambda: None) -> int:
+        async def receive() -> Any:
+            if not bodies:
+                await asyncio.Event().wait()
+            meanwhile()
+            return {"type": "http.request", "body": bodies.pop()}
+
+        async def send(message: Any) -> None:
+            if "status" in message:
+                answers.append(message["status"])
+
+        bodies = [b'{"text_input": "a"}']
+        application = Application(
+            repository,  # type: ignore[arg-type]
+            SimpleNamespace(),  # type: ignore[arg-type]
+            max_body_bytes=99,
+            timeout_s=1,
+        )
+        scope = {"type": "http", "method": "POST", "path": "/v2/models/d/generate", "headers": []}
+        await application(scope, receive, send)
+        return answers[-1]
+
+    new = Decoder()
+    old = repository.loaded = Decoder(lambda: setattr(repository, "loaded", new))
+    assert asyncio.run(asked()) == 200
+    assert (old.texts, new.texts) == (0, 1)
+    repository.loaded = old = Decoder()
+    assert asyncio.run(asked(lambda: setattr(repository, "loaded", None))) == 503
+    assert old.texts == 0
+
+
+def test_a_client_that_goes_away_at_the_first_event_leaves_no_text() -> None:
+    ended: list[bool] = []
+
+    async def pieces() -> AsyncGenerator[Piece]:
+        try:
+            yield Piece("a")
+            yield Piece("b")
+        finally:
+            ended.append(True)
+
+    async def run() -> None:
+        parts = pieces()
+        form = Form(Ask("generate", (1,), Choice(most=2)), Decoder())  # type: ignore[arg-type]
+        events = _events(form, await anext(parts), parts, 0.0)
+        await anext(events)
+        await events.aclose()
+        assert ended == [True]
+
+    asyncio.run(run())

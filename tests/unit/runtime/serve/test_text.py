@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,41 @@ def test_a_file_that_is_no_tokenizer_is_refused_when_the_model_is_loaded(
         Tokenizer(bundle(monkeypatch, tokenizer=b"{}"))
     with pytest.raises(ServeError, match="chat template"):
         Tokenizer(bundle(monkeypatch, tokenizer_config=b'{"chat_template": "{% if %}"}'))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        b"{",
+        b"\xff",
+        b"[]",
+        b"[" * 100_000,
+        b'{"eos_token": 5}',
+        b'{"eos_token": {}}',
+        b'{"bos_token": {"content": 5}}',
+    ],
+)
+def test_a_malformed_config_is_refused_when_the_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, config: bytes
+) -> None:
+    with pytest.raises(ServeError, match=r"tokenizer_config\.json"):
+        Tokenizer(bundle(monkeypatch, tokenizer_config=config))
+
+
+def test_what_a_template_cannot_do_with_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = b'{"chat_template": "{% for call in messages[0].tool_calls %}{% endfor %}"}'
+    tokenizer = Tokenizer(bundle(monkeypatch, tokenizer_config=template))
+    with pytest.raises(RequestInvalid, match="refuses the chat") as refused:
+        tokenizer.chat([{"role": "user", "content": "a", "tool_calls": 5}])
+    assert refused.value.reason == "TypeError: 'int' object is not iterable"
+
+
+def test_a_text_that_a_tokenizer_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
+    tokenizer = Tokenizer(bundle(monkeypatch, tokenizer=model.to_str().encode()))
+    assert tokenizer.tokens("a") == (0,)
+    with pytest.raises(RequestInvalid, match="refuses the text"):
+        tokenizer.tokens("b")
 
 
 def test_a_template_reaches_nothing_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
