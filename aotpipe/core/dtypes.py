@@ -31,6 +31,11 @@ def name_of(dtype: np.dtype[Any]) -> str | None:
     return _NAMES.get(dtype)
 
 
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is one of floats or complex numbers; numpy calls ml_dtypes' floats void."""
+    return dtype.kind in "fc" or dtype.name.startswith(("bfloat16", "float8"))
+
+
 def raw_bytes(array: Array) -> NDArray[np.uint8]:
     """A contiguous array's bytes as a flat view, without a copy."""
     return array.reshape(-1).view(np.uint8)

@@ -2,9 +2,9 @@
 
 Torch-free and a pure function of the signatures, the example inputs and the seed. Per entry point: the
 example itself, seeded values at its sizes, of every symbol's range both ends, their neighbours and a prime
-inside, of every two symbols all corners, and both ends of every declared value range. A model with state
-gets sequences of calls through all of its entry points, and again after a reset. What calls may lack is
-left out in every combination, if there are few; it then holds values that nothing may read.
+inside, of every two symbols all corners, all primes at once, and both ends of every declared value range. A
+model with state gets sequences of calls through all of its entry points, and again after a reset. What calls
+may lack is left out in every combination, if there are few; it then holds values that nothing may read.
 
 Values are drawn to look like the example's, so that a mask stays a mask and an image an image:
     a declared value range   uniform in it
@@ -27,15 +27,20 @@ from dataclasses import dataclass
 from itertools import combinations, islice, product, starmap
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
-from aotpipe.core.dtypes import Array, numpy_dtype
+from aotpipe.core.dtypes import Array, is_inexact, numpy_dtype
 from aotpipe.core.signature import Signature, Symbol, TensorSpec, admits, evaluate_dim, nearest_sizes
 from aotpipe.errors import InputShape
 from aotpipe.runtime.dim_binding import Binder
 from aotpipe.runtime.input_checks import presence_cases
 
 SEEDS: Final = 2
+# Where calls are cheap, up to so many; those beyond the first two together may take so many multiply-adds,
+# and the inputs of each have at most so many elements.
+_MOST_SEEDS: Final = 8
+_SEED_WORK, _SEED_ELEMENTS = 1e8, 100_000
 # A symbol without a declared end is tried up to so many times the example's size.
 _UNBOUNDED_FACTOR: Final = 2
 # A declared end is honoured while all inputs of the call together have at most so many elements.
@@ -94,7 +99,7 @@ def plan(
     examples: Mapping[str, Mapping[str, Array]],
     *,
     seed: int = 0,
-    seeds: int = SEEDS,
+    seeds: int | None = None,
     work: Mapping[str, Work] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
 ) -> Plan:
@@ -104,7 +109,8 @@ def plan(
         signatures: Entry point -> signature, in the spec's order.
         examples: Entry point -> input name -> the example's array.
         seed: What the values are drawn from.
-        seeds: How many seeded cases at the example's sizes.
+        seeds: How many seeded cases at the example's sizes; where None, two, and more where `work` says
+            that these are cheap.
         work: Entry point -> what a call takes; nothing is too dear where None.
         buckets: Sizes of symbols that are to be tried too.
     """
@@ -118,13 +124,21 @@ def plan(
             _size_cases(signature, drawer.sizes, seed, notes, (work or {}).get(name, lambda _: 0.0)),
         )
         calls += starmap(drawer.call, _bucket_cases(signature, buckets or {}))
-        calls.extend(drawer.call(f"seed {number}") for number in range(seeds))
+        count = _seeds(drawer, (work or {}).get(name)) if seeds is None else seeds
+        calls.extend(drawer.call(f"seed {number}", end="both" if number else "") for number in range(count))
         if any(spec.value_range for spec in signature.tensor_inputs):
             calls.extend(drawer.call(f"{end} values", end=end) for end in ("lowest", "highest"))
         calls.extend(_presence_calls(drawer, signature))
     if any(signature.state for signature in signatures.values()):
         calls.extend(_sequences(drawers))
     return Plan(calls=tuple(calls), notes=tuple(notes))
+
+
+def _seeds(drawer: _Drawer, work: Work | None) -> int:
+    """How many seeded calls an entry point gets: more where they are cheap."""
+    if work is None or drawer.sizes is None or drawer.elements > _SEED_ELEMENTS:
+        return SEEDS
+    return SEEDS + int(min(_MOST_SEEDS - SEEDS, _SEED_WORK // max(work(drawer.sizes), 1.0)))
 
 
 def runs_unlike(
@@ -162,13 +176,12 @@ def special_calls(name: str, signature: Signature, example: Mapping[str, Array],
 
 
 def _special(dtype: np.dtype[Any], value_range: tuple[float, float] | None) -> Iterator[tuple[str, Any]]:
-    low, high = value_range or (-math.inf, math.inf)
+    low, high = _ends(dtype, value_range)
     if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        yield "its lowest", dtype.type(max(limits.min, low))
-        yield "its highest", dtype.type(min(limits.max, high))
-    elif dtype.kind == "f":
-        floats = np.finfo(dtype)
+        yield "its lowest", dtype.type(low)
+        yield "its highest", dtype.type(high)
+    elif is_inexact(dtype):
+        floats = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         numbers = {
             "-0": -0.0,
             "denormals": float(floats.smallest_subnormal),
@@ -176,7 +189,10 @@ def _special(dtype: np.dtype[Any], value_range: tuple[float, float] | None) -> I
             "infinity": math.inf,
             "-infinity": -math.inf,
         }
-        yield from ((word, number) for word, number in numbers.items() if low <= number <= high)
+        for word, number in numbers.items():
+            # Not every float of 8 bits has infinities.
+            if low <= number <= high and (math.isfinite(number) or np.isinf(dtype.type(number))):
+                yield word, number
         if value_range is None:
             yield "NaN", math.nan
 
@@ -257,9 +273,15 @@ def _is_prime(number: int) -> bool:
 
 
 def _corners(points: Mapping[str, Sequence[int]]) -> dict[str, Sizes]:
-    """Corners that hold each pair of ends of each two symbols, beside the one where all are smallest."""
+    """Corners that hold each pair of ends of each two symbols, beside the one where all are smallest.
+
+    One case more has every symbol inside of its range.
+    """
     names = list(points)
-    found: dict[str, Sizes] = {"all largest": {name: sizes[-1] for name, sizes in points.items()}}
+    found: dict[str, Sizes] = {
+        "all largest": {name: sizes[-1] for name, sizes in points.items()},
+        "all inside": {name: sizes[len(sizes) // 2] for name, sizes in points.items()},
+    }
     # Symbols whose numbers differ in a bit are at unlike ends in one of the two corners of that bit.
     for bit in range((len(names) - 1).bit_length()):
         for flipped in (0, 1):
@@ -365,6 +387,7 @@ class _Drawer:
         self._example = example
         self._seed = seed
         self.sizes = bound(signature, example)
+        self.elements = sum(array.size for array in example.values())
 
     def call(
         self,
@@ -378,8 +401,9 @@ class _Drawer:
     ) -> Call:
         """One call.
 
-        `end` sets inputs with a value range to that end of it, `flags` says what is there, `change` is
-        the number of the way in which values are unlike the example's.
+        `end` sets inputs with a value range to that end of it; where it is "both", integers without one hold
+        the example's lowest and highest. `flags` says what is there, `change` is the number of the way in
+        which values are unlike the example's.
         """
         there = self.flags | dict(flags or {})
         inputs = {
@@ -396,12 +420,18 @@ class _Drawer:
             return example
         shape = example.shape if sizes is None else _shape(spec, sizes)
         assert shape is not None, "sizes without a shape are left out before"
-        if end and spec.value_range:
-            return np.full(shape, spec.value_range[end == "highest"]).astype(numpy_dtype(spec.dtype))
+        if end in ("lowest", "highest") and spec.value_range:
+            dtype = numpy_dtype(spec.dtype)
+            return np.full(shape, _ends(dtype, spec.value_range)[end == "highest"]).astype(dtype)
         random = _generator(self._seed, self.name, spec.name, case)
-        if change is None:
-            return draw(spec, shape, example, random)
-        return _unlike(spec, shape, example, random, change)
+        if change is not None:
+            return _unlike(spec, shape, example, random, change)
+        drawn = draw(spec, shape, example, random)
+        is_free = spec.value_range is None and drawn.dtype.kind in "iu"
+        if end == "both" and is_free and drawn.size > 1 and example.size:
+            places = random.choice(drawn.size, 2, replace=False)
+            drawn.reshape(-1)[places] = example.min(), example.max()
+        return drawn
 
 
 def bound(signature: Signature, example: Mapping[str, Array]) -> Sizes | None:
@@ -463,24 +493,40 @@ def _unlike(
         is_normal = change >= len(_CHANGES) and random.random() < 0.5
         base = random.standard_normal(shape) if is_normal else draw(spec, shape, example, random)
         values = base.astype(np.complex128 if dtype.kind == "c" else np.float64) * scale + shift
+    return fitted(values, spec)
+
+
+def fitted(values: Array, spec: TensorSpec) -> Array:
+    """Values as an input takes them: in its dtype and its range."""
+    dtype = numpy_dtype(spec.dtype)
+    low, high = _ends(dtype, spec.value_range)
     if dtype.kind in "iu":
-        # Their ends may be no int64.
-        limits = np.iinfo(dtype)
-        low, high = max(low, limits.min, -(2.0**62)), min(high, limits.max, 2.0**62)
-        values = np.rint(values).astype(np.int64)
-    with np.errstate(over="ignore"):
-        return (values if dtype.kind == "c" else np.clip(values, low, high)).astype(dtype)
+        # The ends of 64 bits are no float64.
+        low, high = max(low, -(2**62)), min(high, 2**62)
+        values = np.rint(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(values if dtype.kind == "c" else np.clip(values, low, high)).astype(dtype)
+
+
+def _ends(dtype: np.dtype[Any], value_range: tuple[float, float] | None) -> tuple[float, float]:
+    """The lowest and the highest value of an input, of integers whole numbers of their dtype."""
+    low, high = value_range or (-math.inf, math.inf)
+    if dtype.kind not in "biu":
+        return low, high
+    first, last = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return math.ceil(max(low, first)), math.floor(min(high, last))
 
 
 def _uniform(
     shape: tuple[int, ...], bounds: tuple[float, float], dtype: np.dtype[Any], random: np.random.Generator
 ) -> Array:
     low, high = bounds
-    if dtype.kind in "biu":
-        return random.integers(int(low), int(high), shape, dtype=np.int64, endpoint=True).astype(dtype)
     # An end may be infinite: a range that is open on that side.
     low = low if math.isfinite(low) else min(-1.0, high - 2.0)
     high = high if math.isfinite(high) else max(1.0, low + 2.0)
+    if dtype.kind in "biu":
+        low, high = _ends(dtype, (low, high))
+        return random.integers(int(low), int(high), shape, dtype=np.int64, endpoint=True).astype(dtype)
     return random.uniform(low, high, shape).astype(dtype)
 
 

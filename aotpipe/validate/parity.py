@@ -21,7 +21,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from aotpipe.core.dtypes import Array
+from aotpipe.core.dtypes import Array, is_inexact
 from aotpipe.core.stages import ParityCase
 from aotpipe.runtime.goldens import Golden, real_parts
 
@@ -204,11 +204,6 @@ def floor_of(dtype: np.dtype[Any], lowest: str | None = None) -> float:
         _FLOOR_ULPS.get(name, 1.0) * float(ml_dtypes.finfo(name).eps)  # type: ignore[no-untyped-call]
         for name in filter(None, (real, lowest))
     )
-
-
-def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype has a tolerance at all; numpy calls ml_dtypes' floats void."""
-    return dtype.kind in "fc" or dtype.name.startswith(("bfloat16", "float8"))
 
 
 def judge(golden: Golden, answer: Mapping[str, Array]) -> list[ParityCase]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.coverage import UNKNOWN, Coverage
-from aotpipe.core.dtypes import Array
+from aotpipe.core.dtypes import Array, is_inexact
 from aotpipe.core.precision import Precision
 from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
@@ -43,7 +43,6 @@ from aotpipe.validate.parity import (
     ReferenceOutput,
     floor_of,
     is_few,
-    is_inexact,
     reference_output,
 )
 from aotpipe.validate.repeatability import require_repeatable

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.core.dtypes import Array
+from aotpipe.core.dtypes import Array, numpy_dtype
 from aotpipe.core.signature import Presence, Signature, Symbol, TensorSpec
 from aotpipe.validate import inputs
-from aotpipe.validate.inputs import draw, plan
+from aotpipe.validate.inputs import draw, plan, runs_unlike, special_calls
 
 
 def _signature(*specs: str, symbols: tuple[str, ...] = (), state: tuple[str, ...] = ()) -> Signature:
@@ -216,3 +216,79 @@ def test_what_a_call_may_lack_is_left_out_in_every_combination() -> None:
     assert len({(bool(call.inputs["a.present"]), bool(call.inputs["b.present"])) for call in sequence}) == 3
     # Nothing may read what is not there, so that it is no zero.
     assert all(call.inputs["a"].any() for call in calls)
+
+
+def _specials(spec: str, example: Array) -> dict[str, Array]:
+    """What the input holds beside its usual values, by the case."""
+    signature = _signature(spec)
+    return {
+        call.case.removeprefix("x with "): call.inputs["x"].reshape(-1)[:1]
+        for call in special_calls("forward", signature, {"x": example}, 0)
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2", "complex64"])
+def test_every_dtype_of_floats_has_special_values(dtype: str) -> None:
+    found = _specials(f"x: {dtype}[4]", np.ones(4, numpy_dtype(dtype)))
+    assert found.keys() == {"-0", "denormals", "its largest", "infinity", "-infinity", "NaN"}
+    assert np.isnan(found["NaN"]).all()
+    assert np.isinf(found["infinity"]).all()
+    assert found["denormals"] != 0
+    assert np.isfinite(found["its largest"]).all()
+
+
+def test_a_float_without_infinities_is_not_given_one() -> None:
+    found = _specials("x: float8_e4m3fn[4]", np.ones(4, numpy_dtype("float8_e4m3fn")))
+    assert found.keys() == {"-0", "denormals", "its largest", "NaN"}
+
+
+def test_integers_stay_within_a_range_with_fractions_at_its_ends() -> None:
+    signature = _signature("x: int64[50] in [0.5, 3.5]")
+    example = {"x": np.ones(50, np.int64)}
+    calls = [
+        *plan({"forward": signature}, {"forward": example}).calls,
+        *special_calls("forward", signature, example, 0),
+        *(call for run in runs_unlike("forward", signature, example, 0) for call in run),
+    ]
+    values = np.concatenate([call.inputs["x"] for call in calls])
+    assert set(values.tolist()) == {1, 2, 3}
+
+
+def test_an_integer_range_may_be_open() -> None:
+    drawn = _drawn("x: int32[50] in [0, inf]", np.ones(50, np.int32))
+    assert drawn.min() >= 0
+
+
+def test_all_sizes_are_inside_of_their_ranges_at_once() -> None:
+    signature = _signature("x: float32[a, b, c]", symbols=("a=1..40", "b=1..40", "c=1..40"))
+    planned = _plan(signature, x=np.ones((1, 40, 1), np.float32))
+    shapes = [call.inputs["x"].shape for call in planned.calls if call.case == "all inside"]
+    assert len(shapes) == 1
+    assert all(2 < size < 39 for size in shapes[0])
+
+
+def _seeds(elements: int, work: float | None) -> int:
+    signature, example = _signature(f"x: float32[{elements}]"), np.ones(elements, np.float32)
+    costs = None if work is None else {"forward": lambda _: work}
+    planned = plan({"forward": signature}, {"forward": {"x": example}}, work=costs)
+    return sum(call.case.startswith("seed ") for call in planned.calls)
+
+
+def test_there_are_more_seeded_calls_where_they_are_cheap() -> None:
+    assert _seeds(4, None) == _seeds(4, 1e9) == _seeds(200_000, 1.0) == 2
+    assert _seeds(4, 1e3) == 8
+    assert _seeds(4, 4e7) == 4
+
+
+def test_seeded_integers_but_the_first_hold_both_ends_of_the_example() -> None:
+    planned = _plan(_signature("ids: int64[3]", "one: int64[]"), ids=np.array([5, 900, 7]), one=np.array(3))
+    by_case = {call.case: call.inputs["ids"] for call in planned.calls}
+    assert {5, 900} <= set(by_case["seed 1"].tolist())
+    more = plan(
+        {"forward": _signature("ids: int64[9]")},
+        {"forward": {"ids": np.arange(9) * 100}},
+        work={"forward": lambda _: 1.0},
+    )
+    seeded = [call.inputs["ids"] for call in more.calls if call.case.startswith("seed ")]
+    assert all({0, 800} <= set(ids.tolist()) for ids in seeded[1:])
+    assert len({ids.argmin() for ids in seeded[1:]}) > 1

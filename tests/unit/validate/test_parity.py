@@ -7,18 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotpipe.core.dtypes import numpy_dtype
+from aotpipe.core.dtypes import is_inexact, numpy_dtype
 from aotpipe.runtime.goldens import Golden
-from aotpipe.validate.parity import (
-    MULTIPLE,
-    RULE,
-    Envelope,
-    describe,
-    floor_of,
-    is_inexact,
-    judge,
-    reference_output,
-)
+from aotpipe.validate.parity import MULTIPLE, RULE, Envelope, describe, floor_of, judge, reference_output
 
 _F32 = np.dtype(np.float32)
 

@@ -65,7 +65,7 @@ def test_float64_is_asked_for_what_it_can_be_afforded_for(monkeypatch) -> None:
     every = _reference(model, x)
     monkeypatch.setattr(validate_reference, "_WIDE_WORK", 1.0)
     first = _reference(model, x)
-    assert "float64 is asked for 1 of 3 calls" in _messages(first)
+    assert "float64 is asked for 1 of 9 calls" in _messages(first)
     assert [golden.case for golden in first.goldens] == [golden.case for golden in every.goldens]
     assert np.array_equal(first.goldens[0].outputs["output"], every.goldens[0].outputs["output"])
     given = torch.from_numpy(first.goldens[1].inputs["x"])
