@@ -14,9 +14,9 @@ from typing import Any, Final
 import torch
 from torch.fx import Node
 
+from aotpipe.passes.ops import name_of
 from aotpipe.validate.coverage.interpreter import Frame
 
-_ATEN: Final = torch.ops.aten
 Pair = Callable[[Any, Any], torch.Tensor]
 
 
@@ -68,7 +68,7 @@ def _distance(frame: Frame, predicate: Any, wanted: bool, depth: int) -> torch.T
     if predicate.target is operator.getitem and args[0] in frame.inner:
         inner, returned = frame.inner[args[0]]
         return _distance(inner, returned[args[1]], wanted, depth - 1)
-    name = _name(predicate.target)
+    name = name_of(predicate)
     below: Callable[[Any, bool], torch.Tensor] = lambda each, holds: _distance(frame, each, holds, depth - 1)  # noqa: E731
     if name in _LACKING:
         left, right = (_number(frame, each) for each in args[:2])
@@ -108,18 +108,12 @@ def _leaf(value: Any, wanted: bool) -> torch.Tensor:
 
 def _number(frame: Frame, argument: Any) -> torch.Tensor:
     """A number as a tensor, with its gradient where it is an element of one."""
-    while isinstance(argument, Node) and _name(argument.target) in ("item", "_local_scalar_dense"):
+    while name_of(argument) in ("item", "_local_scalar_dense"):
         argument = argument.args[0]
     tensor = torch.as_tensor(frame.value(argument))
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
-
-
-def _name(target: Any) -> str:
-    if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # the only way to tell an op
-        return target._schema.name.partition("::")[2]  # noqa: SLF001
-    return str(getattr(target, "__name__", ""))
 
 
 def _is_flag(value: Any) -> bool:

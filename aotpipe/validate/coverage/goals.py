@@ -25,8 +25,10 @@ from aotpipe.core.stages import Exported, ExportedEntry
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
 from aotpipe.passes import hops
+from aotpipe.passes.extract import dependencies
+from aotpipe.passes.ops import name_of
 from aotpipe.passes.source_lines import nearest_line, source_line
-from aotpipe.validate.coverage.interpreter import ASSERTS, CONNECTIVES, Trace
+from aotpipe.validate.coverage.interpreter import ASSERTS, CONNECTIVES, Decision, Trace
 
 Key = tuple[Node, str]
 """A control-flow op or an assert, and what is to be reached of it."""
@@ -71,24 +73,30 @@ def targets(exported: Exported) -> dict[Key, Target]:
     return found
 
 
-def reached(trace: Trace, targets: Mapping[Key, Target]) -> set[Key]:
-    """What a run reached."""
-    found: set[Key] = set()
+def reached(trace: Trace, targets: Mapping[Key, Target]) -> dict[Key, int]:
+    """What a run reached, and the number of the call that was the first to."""
+    found: dict[Key, int] = {}
     for decision in trace.decisions:
-        node = decision.node
-        if node.target is _WHILE:
-            trips = decision.outcome
-            found.add((node, NONE if trips == 0 else ONE if trips == 1 else MANY))
-            if (target := targets.get((node, BOUND))) is not None and trips == target.bound:
-                found.add((node, BOUND))
-        elif node.target in ASSERTS:
-            if not decision.outcome:
-                found.add((node, FAILS))
-        elif node.target in CONNECTIVES:
-            found.add((node, OPERANDS[decision.outcome]))
-        else:
-            found.add((node, TRUE if decision.outcome else FALSE))
-    return found & targets.keys()
+        for key in _reached(decision, targets):
+            if key in targets:
+                found.setdefault(key, decision.call)
+    return found
+
+
+def _reached(decision: Decision, targets: Mapping[Key, Target]) -> Iterator[Key]:
+    node = decision.node
+    if node.target is _WHILE:
+        trips = decision.outcome
+        yield node, NONE if trips == 0 else ONE if trips == 1 else MANY
+        if (target := targets.get((node, BOUND))) is not None and trips == target.bound:
+            yield node, BOUND
+    elif node.target in ASSERTS:
+        if not decision.outcome:
+            yield node, FAILS
+    elif node.target in CONNECTIVES:
+        yield node, OPERANDS[decision.outcome]
+    else:
+        yield node, TRUE if decision.outcome else FALSE
 
 
 def _of_graph(
@@ -125,15 +133,9 @@ def _of_graph(
 
 
 def _bodies(module: GraphModule, node: Node) -> list[GraphModule]:
-    names = (
-        [each for each in node.all_input_nodes if each.op == "get_attr"] if node.op == "call_function" else []
-    )
-    found = [module.get_submodule(str(each.target)) for each in names if _is_module(module, each)]
+    names = [str(each.target) for each in node.all_input_nodes if each.op == "get_attr"]
+    found = [operator.attrgetter(name)(module) for name in names if node.op == "call_function"]
     return [each for each in found if isinstance(each, GraphModule)]
-
-
-def _is_module(module: GraphModule, node: Node) -> bool:
-    return str(node.target).split(".")[0] in dict(module.named_children())
 
 
 def _line(node: Node) -> SourceLine | None:
@@ -164,7 +166,7 @@ def _trips(dependence: _Dependence, call: hops.Call) -> Iterator[tuple[str, int]
     carried = call.operands(2)
     [again] = hops.output_values(test)
     inputs = hops.placeholders(test)
-    read = _placeholders_of(again) if isinstance(again, Node) else set()
+    read = _placeholders_of(again)
     operands = dict(zip(inputs, call.all_operands, strict=True))
     is_first_fixed = not any(dependence.of(operands[each]) for each in read)
     # What the later tests depend on: through the body, to a fixpoint.
@@ -174,7 +176,7 @@ def _trips(dependence: _Dependence, call: hops.Call) -> Iterator[tuple[str, int]
         more = {
             of_body.index(each)
             for index in used
-            if index < len(carried) and isinstance(returned[index], Node)
+            if index < len(carried)
             for each in _placeholders_of(returned[index])
         }
         if more <= used:
@@ -202,14 +204,14 @@ def _bound(
 ) -> int:
     """The trips after which a loop's own count ends it; 0 where it has none that is known."""
     for compared in _conjuncts(again):
-        if _name(compared) not in ("lt", "le") or not isinstance(compared.args[1], int):
+        if name_of(compared) not in ("lt", "le") or not isinstance(compared.args[1], int):
             continue
         counter = _origin(compared.args[0])
         if counter not in inputs or (index := inputs.index(counter)) >= len(carried):
             continue
         start, step = _constant(carried[index]), _step(returned[index], of_body[index])
         if start is not None and step > 0:
-            limit = compared.args[1] + (_name(compared) == "le")
+            limit = compared.args[1] + (name_of(compared) == "le")
             return max(0, ceil((limit - start) / step))
     return 0
 
@@ -217,7 +219,7 @@ def _bound(
 def _conjuncts(node: Any) -> Iterator[Node]:
     node = _origin(node)
     if isinstance(node, Node) and node.op == "call_function":
-        if _name(node) in _ANDS:
+        if name_of(node) in _ANDS:
             for each in node.args:
                 yield from _conjuncts(each)
         else:
@@ -225,7 +227,7 @@ def _conjuncts(node: Any) -> Iterator[Node]:
 
 
 def _origin(node: Any) -> Any:
-    while isinstance(node, Node) and node.op == "call_function" and _name(node) in _COPIES:
+    while isinstance(node, Node) and node.op == "call_function" and name_of(node) in _COPIES:
         node = node.args[0]
     return node
 
@@ -234,31 +236,21 @@ def _constant(node: Any) -> int | None:
     node = _origin(node)
     if isinstance(node, int):
         return node
-    if isinstance(node, Node) and _name(node) in ("full", "scalar_tensor", "zeros"):
-        value = 0 if _name(node) == "zeros" else node.args[-1]
+    if isinstance(node, Node) and name_of(node) in ("full", "scalar_tensor", "zeros"):
+        value = 0 if name_of(node) == "zeros" else node.args[-1]
         return value if isinstance(value, int) else None
     return None
 
 
 def _step(node: Any, counter: Node) -> int:
     node = _origin(node)
-    is_sum = isinstance(node, Node) and _name(node) == "add" and isinstance(node.args[1], int)
+    is_sum = isinstance(node, Node) and name_of(node) == "add" and isinstance(node.args[1], int)
     return node.args[1] if is_sum and _origin(node.args[0]) is counter else 0
 
 
-def _name(node: Any) -> str:
-    schema = getattr(node.target, "_schema", None) if isinstance(node, Node) else None
-    return schema.name.partition("::")[2] if schema else ""
-
-
-def _placeholders_of(node: Node) -> set[Node]:
-    """The inputs of a graph that a node depends on."""
-    seen, stack = set(), [node]
-    while stack:
-        if (each := stack.pop()) not in seen:
-            seen.add(each)
-            stack += each.all_input_nodes
-    return {each for each in seen if each.op == "placeholder"}
+def _placeholders_of(value: Any) -> set[Node]:
+    """The inputs of a graph that a value depends on."""
+    return {each for each in dependencies([value]) if each.op == "placeholder"}
 
 
 class _Dependence:
@@ -309,7 +301,7 @@ class _Dependence:
             if node.target is operator.getitem and isinstance(node.args[0], Node):
                 stack.append(node.args[0])
             # Of what only gives its dtype and its shape no value is taken.
-            stack += [] if _name(node) in _LIKE else node.all_input_nodes
+            stack += [] if name_of(node) in _LIKE else node.all_input_nodes
             if node.target in hops.LAYOUTS:
                 for body in hops.call_of(node).subgraphs:
                     stack += hops.output_values(body)

@@ -20,6 +20,7 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.stages import Exported, ExportedEntry
 from aotpipe.model.torch_arrays import from_numpy
 from aotpipe.passes import hops, ops
+from aotpipe.passes.source_lines import nearest_line
 from aotpipe.validate.inputs import Call
 
 _HOP: Final = torch.ops.higher_order
@@ -68,6 +69,7 @@ class Decision:
     """What one control-flow op or assert did in one run of its graph.
 
     Attributes:
+        call: The number in its run of the call that it was in.
         outcome: The side of a branch, whether an assert holds, the number of trips of a loop; of `and` and
             `or` twice the truth of the first operand, and that of the second.
         tests: The predicate: its frame, and what it is there. Of a loop the first two tests, and the last; of
@@ -75,6 +77,7 @@ class Decision:
     """
 
     node: Node
+    call: int
     outcome: int
     tests: tuple[tuple[Frame, Any], ...]
 
@@ -85,6 +88,7 @@ class Trace:
 
     Attributes:
         refused: Whether an assert ended it.
+        fault: What ended it: the op and what it raised; empty where every call was answered.
         leaves: The inputs of floats of each call, by name, where gradients are asked for.
         work: The ops that were run, of which one on many elements counts as several. Unlike seconds it is
             the same on each machine.
@@ -93,6 +97,7 @@ class Trace:
     decisions: list[Decision] = field(default_factory=list)
     answered: int = 0
     refused: bool = False
+    fault: str = ""
     leaves: list[dict[str, torch.Tensor]] = field(default_factory=list)
     work: int = 0
 
@@ -106,15 +111,16 @@ class Interpreter:
         self._names = {name: names[name] for name in self._entries}
         self._state: dict[int, torch.Tensor] = {}
         self._found = Trace()
-        self._limit = 0
+        self._limit = 0.0
+        self._node: Node | None = None
 
-    def run(self, calls: Iterable[Call], *, limit: int, gradients: bool = False) -> Trace:
+    def run(self, calls: Iterable[Call], *, limit: float, gradients: bool = False) -> Trace:
         """Run calls from the initial state; an assert that does not hold, or an op that raises, ends them.
 
         Raises:
             TooLong: It takes more work than `limit`.
         """
-        self._found, self._state, self._limit = Trace(), {}, limit
+        self._found, self._state, self._limit, self._node = Trace(), {}, limit, None
         with torch.set_grad_enabled(gradients):
             for call in calls:
                 try:
@@ -123,9 +129,11 @@ class Interpreter:
                     raise
                 except Refused:
                     self._found.refused = True
+                    self._found.fault = f"{self._place()} does not hold"
                     break
-                # What no op takes, eager does not take either: it is asked, not this.
-                except Exception:  # noqa: BLE001
+                # What no op takes, eager does not take either, unless the interpreter is wrong.
+                except Exception as error:  # noqa: BLE001
+                    self._found.fault = f"{self._place()} raises {type(error).__name__}: {error}"
                     break
                 self._found.answered += 1
         return self._found
@@ -190,6 +198,7 @@ class Interpreter:
         return frame
 
     def _op(self, frame: Frame, node: Node) -> Any:
+        self._node = node
         args, kwargs = pytree.tree_map_only(Node, frame.values.__getitem__, (node.args, node.kwargs))
         if node.target is _HOP.cond:
             return self._cond(frame, node, *args)
@@ -197,14 +206,13 @@ class Interpreter:
             return self._while(frame, node, *args)
         if node.target in ASSERTS:
             holds = bool(args[0])
-            self._found.decisions.append(Decision(node, holds, ((frame, node.args[0]),)))
+            self._decide(node, holds, (frame, node.args[0]))
             if not holds:
                 raise Refused
             return None
         if node.target in CONNECTIVES and all(map(_is_one_flag, args)):
             outcome = 2 * bool(args[0]) + bool(args[1])
-            tests = tuple((frame, each) for each in node.args)
-            self._found.decisions.append(Decision(node, outcome, tests))
+            self._decide(node, outcome, *((frame, each) for each in node.args))
         name = getattr(node.target, "__name__", "")
         if name in _INLINED:
             position = _INLINED[name]
@@ -216,6 +224,15 @@ class Interpreter:
         # The subgraphs of other control-flow ops are called by torch's own code.
         args = tuple(self._callable(each) if isinstance(each, GraphModule) else each for each in args)
         return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def _place(self) -> str:
+        if self._node is None:
+            return "no op"
+        line = nearest_line(self._node)
+        return f"`{self._node}`" + (f" of {line}" if line else "")
+
+    def _decide(self, node: Node, outcome: int, *tests: tuple[Frame, Any]) -> None:
+        self._found.decisions.append(Decision(node, self._found.answered, outcome, tests))
 
     def _callable(self, body: GraphModule) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -229,7 +246,7 @@ class Interpreter:
         self, frame: Frame, node: Node, test: Any, then: GraphModule, other: GraphModule, operands: Any
     ) -> Any:
         holds = bool(test)
-        self._found.decisions.append(Decision(node, holds, ((frame, node.args[0]),)))
+        self._decide(node, holds, (frame, node.args[0]))
         body = then if holds else other
         named: Any = node.args[3]
         return _returned(frame, node, self._run(body, operands, [(frame, each) for each in named]), body)
@@ -260,7 +277,7 @@ class Interpreter:
             last = inner, returned
             values = tuple(inner.value(each) for each in returned)
             trips += 1
-        self._found.decisions.append(Decision(node, trips, tuple(tests)))
+        self._decide(node, trips, *tests)
         frame.inner[node] = last
         return values
 

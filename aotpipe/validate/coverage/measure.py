@@ -20,6 +20,7 @@ from aotpipe.validate.coverage.search import Run, Search, Seen
 from aotpipe.validate.inputs import Call, bound, runs_unlike, size_goals
 
 _WITHOUT_END: Final = "no input was found that reaches it"
+_NOT_KNOWN: Final = "nobody knows: not every planned run was looked at to its end"
 _NO_SIZE: Final = "no call of these sizes was made: it is too dear, or eager raises"
 
 
@@ -42,8 +43,6 @@ def search(
         return None
     found = Search(Interpreter(exported), targets, signatures, seed, accept=accept, products=products)
     for run in planned:
-        if found.is_over:
-            break
         found.observe(run)
     unlike = (
         map(tuple, runs_unlike(name, signature, examples[name], seed))
@@ -70,8 +69,9 @@ def coverage(
         seed: Of the plan.
     """
     listed: list[Goal] = []
+    notes = _notes(found) if found else ()
     for key, target in found.targets.items() if found else ():
-        call = found.by[key].last if found and key in found.by else None
+        call = found.by.get(key) if found else None
         listed.append(
             Goal(
                 entry_point=target.entry_point,
@@ -80,7 +80,7 @@ def coverage(
                 where=target.where,
                 case=call.case if call else "",
                 optional=target.optional,
-                reason="" if call else _WITHOUT_END,
+                reason="" if call else _NOT_KNOWN if notes else _WITHOUT_END,
             )
         )
     for name, signature in signatures.items():
@@ -89,4 +89,11 @@ def coverage(
             case = next((case for case, sizes in calls if sizes and wanted.items() <= sizes.items()), "")
             reason = "" if case else _NO_SIZE
             listed.append(Goal(entry_point=name, kind="size", what=what, case=case, reason=reason))
-    return Coverage(goals=tuple(listed))
+    return Coverage(goals=tuple(listed), notes=notes)
+
+
+def _notes(found: Search) -> tuple[str, ...]:
+    """Why it is not known what planned runs reach, where something may be reached that was not seen."""
+    is_open = any(not found.targets[key].optional for key in found.open)
+    unseen = [f"{found.unseen} planned runs were too dear to look at"] if found.unseen and is_open else []
+    return (*found.notes, *unseen)

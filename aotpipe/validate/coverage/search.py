@@ -11,22 +11,23 @@ A goal that is reached only within rounding is looked for farther on: float64 mi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, Final, cast
+from typing import Final, cast
 
+import ml_dtypes
 import numpy as np
 import torch
 
-from aotpipe.core.dtypes import Array
+from aotpipe.core.dtypes import Array, is_inexact
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.validate.coverage import goals
 from aotpipe.validate.coverage.distance import distance
 from aotpipe.validate.coverage.goals import Key, Target
 from aotpipe.validate.coverage.interpreter import ASSERTS, Decision, Interpreter, TooLong, Trace
-from aotpipe.validate.inputs import Call
+from aotpipe.validate.inputs import Call, fitted
 
 Run = tuple[Call, ...]
 MOST_WORK: Final = 150_000
@@ -52,18 +53,13 @@ _LONGEST, _LONGER = 16, 0.4
 
 @dataclass(slots=True, eq=False)
 class Seen:
-    """What is known of a run: what it reached, and how far it was from the goals that it came near."""
+    """What is known of a run: what its calls reached, and how far it was from the goals that it came near."""
 
     run: Run
-    reached: frozenset[Key]
+    reached: Mapping[Key, int]
     costs: dict[Key, float] = field(default_factory=dict)
     answered: int = 0
     refused: bool = False
-
-    @property
-    def last(self) -> Call:
-        """The last call that was run."""
-        return self.run[min(self.answered, len(self.run) - 1)]
 
 
 class Search:
@@ -74,7 +70,9 @@ class Search:
 
     Attributes:
         targets: Everything to reach.
-        by: The first run that reached each goal.
+        by: The first call that reached each goal.
+        notes: Why runs that eager answers say less than they should: the interpreter's faults.
+        unseen: How many of them were too dear to look at.
     """
 
     def __init__(
@@ -91,7 +89,10 @@ class Search:
         self._accept = accept
         self._interpreter = interpreter
         self.targets = targets
-        self.by: dict[Key, Seen] = {}
+        self.by: dict[Key, Call] = {}
+        self.notes: list[str] = []
+        self.unseen = 0
+        self._entered: set[str] = set()
         self._signatures = signatures
         self._has_state = any(signature.state for signature in signatures.values())
         self._random = np.random.default_rng([seed, 20_011])
@@ -110,20 +111,33 @@ class Search:
         """Whether all work is done that may be."""
         return self._left < 0
 
-    def observe(self, run: Run) -> Seen | None:
-        """Run calls that eager takes and note what they reach; None where that takes too long."""
-        if (seen := self._seen(run)) is not None:
-            self._note(seen)
-        return seen
+    def observe(self, run: Run) -> None:
+        """Run calls that eager answers and note what they reach; the first of an entry point at any cost."""
+        entered = {call.entry_point for call in run}
+        if entered <= self._entered:
+            trace = None if self.is_over else self._traced(run)
+        else:
+            try:
+                trace = self._interpreter.run(run, limit=math.inf)
+            except TooLong:
+                trace = None
+        self._entered |= entered
+        if trace is None:
+            self.unseen += 1
+            return
+        if trace.answered < len(run):
+            call = run[trace.answered]
+            self.notes.append(
+                f"{call.entry_point}, {call.case}: eager answers, and in the program {trace.fault}"
+            )
+        self._note(self._seen(run, trace))
 
-    def _seen(self, run: Run) -> Seen | None:
-        if (trace := self._traced(run)) is None:
-            return None
+    def _seen(self, run: Run, trace: Trace) -> Seen:
         costs = {key: cost for key in self.open if (cost := self._cost(trace, key)) is not None}
         return Seen(
             run,
-            frozenset(goals.reached(trace, self.targets)),
-            {key: float(cost.detach()) for key, cost in costs.items()},
+            goals.reached(trace, self.targets),
+            {key: _number(cost) for key, cost in costs.items()},
             trace.answered,
             trace.refused,
         )
@@ -146,8 +160,8 @@ class Search:
 
     def _note(self, seen: Seen) -> None:
         self._pool.append(seen)
-        for key in seen.reached:
-            self.by.setdefault(key, seen)
+        for key, number in seen.reached.items():
+            self.by.setdefault(key, seen.run[number])
 
     def look(self, unlike: Iterable[Run]) -> None:
         """Try runs, then change the nearest ones, until every goal is reached or the work is done."""
@@ -166,10 +180,10 @@ class Search:
 
     def _try(self, run: Run) -> Seen | None:
         """Observe a run; keep it where it reaches something new, also a little beside, and eager takes it."""
-        seen = self._seen(run)
-        if seen is None:
+        if (trace := self._traced(run)) is None:
             return None
-        new = seen.reached - self.by.keys()
+        seen = self._seen(run, trace)
+        new = seen.reached.keys() - self.by.keys()
         if new and new <= self._beside(run) and self._accept(seen):
             self._note(seen)
         elif seen.costs:
@@ -177,20 +191,23 @@ class Search:
             self._pool.append(seen)
         return seen
 
-    def _beside(self, run: Run) -> frozenset[Key]:
+    def _beside(self, run: Run) -> KeysView[Key]:
         """What a run reaches whose floats are a little off."""
         moved = tuple(
             replace(call, inputs={n: self._wiggled(a) for n, a in call.inputs.items()}) for call in run
         )
         if (trace := self._traced(moved)) is None:
-            return frozenset()
-        return frozenset(goals.reached(trace, self.targets))
+            return dict[Key, int]().keys()
+        return goals.reached(trace, self.targets).keys()
 
     def _wiggled(self, array: Array) -> Array:
-        if array.dtype.kind != "f" or not array.size:
+        if not is_inexact(array.dtype) or not array.size:
             return array
-        factor = 1 + _WIGGLE * self._random.uniform(-1, 1, array.shape)
-        return np.where(array == np.rint(array), array, array * factor).astype(array.dtype)
+        wide = _wide(array)
+        # In few bits less than a unit in the last place is nothing.
+        unit = float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+        factor = 1 + max(_WIGGLE, unit) * self._random.uniform(-1, 1, array.shape)
+        return np.where(wide == np.rint(wide), wide, wide * factor).astype(array.dtype)
 
     def _approach(self, key: Key) -> None:
         """Change the runs nearest to a goal until it is reached."""
@@ -264,7 +281,7 @@ class Search:
             spec = self._spec(call, name)
             array = call.inputs[name]
             moved = array.astype(np.float64) + factor * slope
-            calls[place] = replace(call, inputs={**call.inputs, name: _fitted(moved, spec, array)})
+            calls[place] = replace(call, inputs={**call.inputs, name: fitted(moved, spec)})
         return tuple(calls)
 
     def _extrapolated(self, old: Seen, new: Seen, key: Key) -> list[Run]:
@@ -278,11 +295,11 @@ class Search:
             inputs = dict(one.inputs)
             for name, array in one.inputs.items():
                 changed = other.inputs[name]
-                if array.shape == changed.shape and array.dtype.kind in "iuf" and array is not changed:
+                if array.shape == changed.shape and array.dtype.kind != "b" and array is not changed:
                     with np.errstate(over="ignore", invalid="ignore"):
-                        wide = array.astype(np.float64)
-                        moved = wide + share * (changed.astype(np.float64) - wide)
-                    inputs[name] = _fitted(np.nan_to_num(moved), self._spec(one, name), array)
+                        wide = _wide(array)
+                        moved = wide + share * (_wide(changed) - wide)
+                    inputs[name] = fitted(np.nan_to_num(moved), self._spec(one, name))
             calls.append(replace(one, inputs=inputs))
         return [tuple(calls)]
 
@@ -310,7 +327,7 @@ class Search:
         if array.dtype.kind == "b":
             return np.asarray(array ^ (random.random(array.shape) < random.choice([0.05, 0.5])))
         low, high = spec.value_range or (-math.inf, math.inf)
-        wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        wide = _wide(array)
         reach = float(10.0 ** random.integers(-2, 4))
         match int(random.integers(5)):
             case 0:
@@ -330,7 +347,7 @@ class Search:
                 more = [math.nan, math.inf] if self.targets[key].optional and not spec.value_range else [0.0]
                 at = random.random(wide.shape) < random.choice([0.2, 1.0])
                 wide = np.where(at, random.choice([*self._constants, *more]), wide)
-        return _fitted(wide, spec, array)
+        return fitted(wide, spec)
 
     @cached_property
     def _constants(self) -> list[float]:
@@ -361,7 +378,17 @@ class Search:
         node, what = key
         bound = self.targets[key].bound
         costs = [_off(each, what, bound) for each in trace.decisions if each.node is node]
-        return min(costs, key=lambda cost: float(cost.detach()), default=None)
+        return min(costs, key=_number, default=None)
+
+
+def _number(cost: torch.Tensor) -> float:
+    """A distance; one that is no number is farther than any that is."""
+    number = float(cost.detach())
+    return math.inf if math.isnan(number) else number
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _off(decision: Decision, what: str, bound: int) -> torch.Tensor:
@@ -378,15 +405,3 @@ def _off(decision: Decision, what: str, bound: int) -> torch.Tensor:
         return first + distance(*tests[1], wanted=what == goals.MANY) if len(tests) > 1 else first + 1
     last = distance(*tests[-1], wanted=True)
     return max(bound - decision.outcome, 0) + last / (1 + last)
-
-
-def _fitted(values: Any, spec: TensorSpec, like: Array) -> Array:
-    """Values as an input takes them: in its dtype and its range."""
-    low, high = spec.value_range or (-math.inf, math.inf)
-    dtype = like.dtype
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        low, high = max(low, limits.min, -(2.0**62)), min(high, limits.max, 2.0**62)
-        values = np.rint(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(values if dtype.kind == "c" else np.clip(values, low, high)).astype(dtype)

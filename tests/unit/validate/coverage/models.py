@@ -10,7 +10,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.core.dims import Dim
 from aotpipe.core.stages import Exported
 from aotpipe.export import export
-from aotpipe.model.spec import as_spec
+from aotpipe.model.spec import EntryPoint, as_spec
 
 X = torch.linspace(-1, 1, 6)
 
@@ -73,3 +73,25 @@ def exported(model: torch.nn.Module, x: torch.Tensor = X, **options: Any) -> Exp
 
 
 ROWS = {"x": {0: Dim("n", min=2, max=9)}}
+
+
+class Summed(torch.nn.Module):
+    """Two entry points, of which one has a branch on what both leave in the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def add(self, x: torch.Tensor) -> torch.Tensor:
+        self.total += x.abs().max()
+        return self.total * 1
+
+    def ask(self, x: torch.Tensor) -> torch.Tensor:
+        if self.total > 0.5:
+            return x + 1
+        return x * 2
+
+
+def summed() -> Exported:
+    entries = {name: EntryPoint(args=(X,), method=name) for name in ("add", "ask")}
+    return export(canonicalize(as_spec(Summed().eval(), entry_points=entries, name="summed")))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from aotpipe.backends import legalization
+from aotpipe.passes import legalize
+from aotpipe.runtime.goldens import sequences
 from aotpipe.validate.coverage import interpreter
 from aotpipe.validate.coverage.interpreter import Interpreter, TooLong
-from aotpipe.validate.inputs import Call
-from tests.unit.validate.coverage.models import Halving, Nested, exported
+from aotpipe.validate.inputs import Call, plan
+from aotpipe.validate.reference import example_inputs
+from tests.unit.validate.coverage.models import Fixed, Halving, Needle, Nested, X, exported
 
 
 def call(x: object, *, reset: bool = True) -> Call:
@@ -53,3 +61,82 @@ def test_a_run_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(interpreter, "_MOST_TRIPS", 2)
     with pytest.raises(TooLong):
         outcomes([call(100 * np.ones(6))], Halving())
+
+
+def function(of: Callable[..., Any]) -> torch.nn.Module:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return of(x)
+
+    return Model()
+
+
+class Cache(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(4, 6))
+        self.register_buffer("place", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.place >= 3:
+            self.place.zero_()
+        self.kept.index_copy_(0, self.place[None], x[None])
+        self.place += 1
+        return self.kept.cumsum(0)
+
+
+def without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        y = x * 2
+    with torch.autocast("cpu", torch.bfloat16):
+        return y @ y
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    found = []
+    for row in x:
+        if row.sum() > 0:
+            found.append(row * 2)
+        else:
+            found.append(row)
+    return torch.stack(found)
+
+
+ANSWERED: dict[str, tuple[torch.nn.Module, torch.Tensor]] = {
+    "nested": (Nested(), X),
+    "halving": (Halving(), X),
+    "fixed": (Fixed(), X),
+    "needle": (Needle(), torch.arange(6)),
+    "cache": (Cache(), X),
+    "lstm": (torch.nn.LSTM(4, 3), torch.ones(5, 2, 4)),
+    "convolution": (
+        torch.nn.Sequential(torch.nn.Conv1d(2, 3, 3), torch.nn.BatchNorm1d(3)),
+        torch.ones(1, 2, 8),
+    ),
+    "embedding": (torch.nn.Embedding(9, 3), torch.arange(9)),
+    "bfloat16": (torch.nn.Linear(6, 2).bfloat16(), X.bfloat16()),
+    "float64": (function(lambda x: x.softmax(-1)), X.double()),
+    "complex": (function(lambda x: torch.fft.rfft(x).abs()), X),
+    "order": (function(lambda x: (x.sort(), x.topk(2), x.nonzero())), X),
+    "modes": (function(without_gradients), torch.ones(3, 3)),
+    "rows": (function(rows), torch.randn(3, 2, generator=torch.Generator().manual_seed(0))),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_every_planned_run_is_answered(name: str):
+    model, x = ANSWERED[name]
+    made = exported(model, x)
+    example = example_inputs(made.canonical.entries[0])
+    signatures = legalize(made, legalization("torch")).signatures
+    found = Interpreter(made)
+    for run in sequences(plan(signatures, {"forward": example}).calls):
+        trace = found.run(run, limit=math.inf)
+        assert (trace.answered, trace.fault) == (len(run), "")
+
+
+def test_each_decision_has_the_number_of_its_call():
+    calls = [call(np.ones(6)), call(10 * np.ones(6), reset=False)]
+    trace = Interpreter(exported(Nested())).run(calls, limit=100_000)
+    assert {each.call for each in trace.decisions if each.outcome == 1} == {0, 1}
+    assert [each.call for each in trace.decisions] == sorted(each.call for each in trace.decisions)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 
+import ml_dtypes
+import numpy as np
+import pytest
 import torch
 
 from aotpipe.backends import legalization
+from aotpipe.core.dtypes import Array
+from aotpipe.core.signature import Signature
+from aotpipe.core.stages import Exported
 from aotpipe.passes import legalize
 from aotpipe.validate.coverage import goals
 from aotpipe.validate.coverage.interpreter import Interpreter
 from aotpipe.validate.coverage.search import Run, Search, Seen
-from aotpipe.validate.inputs import runs_unlike
+from aotpipe.validate.inputs import Call, runs_unlike
 from aotpipe.validate.reference import example_inputs
-from tests.unit.validate.coverage.models import Halving, Needle, Nested, Unreachable, X, exported
+from tests.unit.validate.coverage.models import Halving, Needle, Nested, Unreachable, X, exported, summed
 
 
 def searched(
@@ -79,3 +87,65 @@ def test_no_time_is_no_search():
     found, accepted = searched(Nested(), most_work=-1)
     assert not accepted
     assert missed(found) == {goals.TRUE, goals.FALSE, goals.FAILS}
+
+
+def observing(made: Exported, signatures: Mapping[str, Signature]) -> Search:
+    return Search(Interpreter(made), goals.targets(made), signatures, 0, accept=lambda _: True)
+
+
+def call(case: str, entry_point: str = "forward", x: Array | None = None, *, reset: bool = True) -> Call:
+    inputs = {"x": X.numpy() if x is None else x}
+    return Call(entry_point=entry_point, case=case, reset=reset, inputs=inputs)
+
+
+def test_a_goal_is_of_the_first_call_that_reached_it():
+    found = observing(summed(), {})
+    found.observe((call("r/0", "add"), call("r/1", "ask", reset=False), call("r/2", "add", reset=False)))
+    assert {(what, first.case) for (_, what), first in found.by.items()} == {(goals.TRUE, "r/1")}
+
+
+def test_the_first_run_of_an_entry_point_is_looked_at_whatever_it_takes():
+    made = summed()
+    found = Search(
+        Interpreter(made), goals.targets(made), {}, 0, accept=lambda _: True, products=lambda _: 1e12
+    )
+    for run in ((call("a", "add"),), (call("b", "ask"),), (call("c", "ask"),)):
+        found.observe(run)
+    assert {(what, first.case) for (_, what), first in found.by.items()} == {(goals.FALSE, "b")}
+    assert (found.unseen, found.notes) == (1, [])
+
+
+def test_a_fault_of_the_interpreter_is_said(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> None:
+        raise ValueError("out of order")
+
+    monkeypatch.setattr(Interpreter, "_cond", broken)
+    found = observing(exported(Unreachable()), {})
+    found.observe((call("seed 3"),))
+    [note] = found.notes
+    assert note.startswith("forward, seed 3: eager answers, and in the program `cond")
+    assert note.endswith("raises ValueError: out of order")
+
+
+def test_an_assert_that_does_not_hold_where_eager_answers_is_said():
+    found = observing(exported(Nested()), {})
+    found.observe((call("seed 3", x=np.full(6, -2000, np.float32)),))
+    assert re.search(r"seed 3: eager answers, .* does not hold", found.notes[0])
+
+
+def test_a_run_that_compares_nan_is_one_to_go_on_from():
+    found = observing(exported(Unreachable()), {})
+    found.observe((call("nan", x=np.full(6, np.nan, np.float32)),))
+    found.observe((call("one"),))
+    [key] = found.open
+    assert [seen.run[0].case for seen in found._nearest(key)] == ["one", "nan"]
+    assert found._nearest(key)[1].costs[key] == math.inf
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.complex64])
+def test_floats_of_every_kind_are_wiggled(dtype: type):
+    array = np.array([0.3, 0.7, 300.5, 2.0]).astype(dtype)
+    found = observing(exported(Unreachable()), {})
+    moved = [found._wiggled(array) for _ in range(300)]
+    assert all(each.dtype == array.dtype and each[3] == array[3] for each in moved)
+    assert any((each != array).any() for each in moved)
