@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.prepared import Ready
-from aotpipe.core.coverage import Coverage
+from aotpipe.core.coverage import Coverage, Goal
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Lowered, Validated
+from aotpipe.core.stages import Compiled, Lowered, Parity, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, NotCovered, ParityError, ProgramCrashed, Unproven
 from aotpipe.runtime import toolchain
@@ -175,6 +175,7 @@ def covered(result: Result, coverage: Coverage, required_percent: float | None) 
             reason="\n".join(coverage.notes),
             hint="ask for no coverage",
         )
+    coverage = _compared(coverage, result.parity)
     if coverage.percent >= required_percent:
         return result
     first = coverage.missed[0]
@@ -185,6 +186,26 @@ def covered(result: Result, coverage: Coverage, required_percent: float | None) 
         reason="\n".join(listed),
         hint="give inputs that reach it: --samples FILE.npz, or other example inputs or value ranges",
         where=first.where,
+    )
+
+
+def _compared(coverage: Coverage, parity: Parity) -> Coverage:
+    """The coverage by the calls that a program was compared on, which may not be all."""
+    cases = {(case.entry_point, case.case) for case in parity.cases}
+    # An entry point without outputs has no cases.
+    entries = {entry_point for entry_point, _ in cases}
+
+    def is_left_out(goal: Goal) -> bool:
+        return goal.reached and goal.entry_point in entries and (goal.entry_point, goal.case) not in cases
+
+    return replace(
+        coverage,
+        goals=tuple(
+            replace(goal, case="", reason=f"the program was not compared on {goal.case}, which reaches it")
+            if is_left_out(goal)
+            else goal
+            for goal in coverage.goals
+        ),
     )
 
 

@@ -252,7 +252,7 @@ def _validated(target: Target, *, passed: bool = True) -> matrix.Result:
 
 def test_a_program_is_not_covered_where_less_was_reached_or_nothing_is_known() -> None:
     line = SourceLine("m.py", 3)
-    reached = Goal(entry_point="forward", kind="branch", what="is true", where=line, case="example")
+    reached = Goal(entry_point="forward", kind="branch", what="is true", where=line, case="seed 0")
     missed = Goal(entry_point="forward", kind="branch", what="is false", where=line, reason="none was found")
     result = _validated(HOST)
     assert matrix.covered(result, Coverage(goals=(reached, missed)), None) is result
@@ -277,3 +277,15 @@ def test_where_several_backends_ran_the_error_names_the_outlier(tmp_path: Path) 
     assert isinstance(error, ParityError)
     assert "the outlier is iree-cpu-host" in error.reason
     assert error.reason.endswith("float64, eager and xla-cpu-host agree")
+
+
+def test_what_a_program_was_not_compared_on_is_not_covered() -> None:
+    """A slow program is not compared on every call, nor is one of buckets."""
+    result = _validated(HOST)
+    compared = Goal(entry_point="forward", kind="size", what="n=2", case="seed 0")
+    left_out = Goal(entry_point="forward", kind="size", what="n=9", case="n=9")
+    without_outputs = Goal(entry_point="clear", kind="branch", what="is true", case="example")
+    assert matrix.covered(result, Coverage(goals=(compared, without_outputs)), 100.0) is result
+    error = matrix.covered(result, Coverage(goals=(compared, left_out)), 100.0)
+    assert isinstance(error, NotCovered)
+    assert error.reason == "forward: n=9: the program was not compared on n=9, which reaches it"
