@@ -33,12 +33,16 @@ def outliers(opinions: Sequence[Opinion]) -> list[str]:
     if len(opinions) == 1:
         return []  # there is nobody to agree with
     by_place: dict[Where, dict[str, ParityCase]] = {}
+    # What a target said to a call as a whole: one that refuses it has no case of any output.
+    passed: dict[tuple[str, str], dict[str, bool]] = {}
     for opinion in opinions:
         for case in opinion.parity.cases:
             by_place.setdefault((case.entry_point, case.case, case.output), {})[opinion.target] = case
+            answered = passed.setdefault((case.entry_point, case.case), {})
+            answered[opinion.target] = answered.get(opinion.target, True) and case.passed
     families = {opinion.target: opinion.family for opinion in opinions}
     said = [
-        _sentence(where, cases, families)
+        _sentence(where, cases, passed[where[:2]], families)
         for where, cases in by_place.items()
         if not all(each.passed for each in cases.values())
     ]
@@ -46,11 +50,14 @@ def outliers(opinions: Sequence[Opinion]) -> list[str]:
     return [*said[:_MOST], *more]
 
 
-def _sentence(where: Where, cases: Mapping[str, ParityCase], families: Mapping[str, str]) -> str:
+def _sentence(
+    where: Where, cases: Mapping[str, ParityCase], passed: Mapping[str, bool], families: Mapping[str, str]
+) -> str:
     entry_point, name, output = where
     place = f"`{output}` of {entry_point} ({name})"
     wrong = {target: case for target, case in cases.items() if not case.passed}
-    right = [target for target in cases if target not in wrong]
+    right = [target for target in passed if (passed[target] if output == "*" else target in cases)]
+    right = [target for target in right if target not in wrong]
     values = ", ".join(f"{target} {_said(case)}" for target, case in wrong.items())
     if right:
         of_one = {families[target] for target in wrong}
@@ -62,7 +69,8 @@ def _sentence(where: Where, cases: Mapping[str, ParityCase], families: Mapping[s
         return f"{place}: the outlier is {outlier} ({values}); float64, eager and {_listed(right)} agree"
     who = _listed(list(wrong))
     if len({families[target] for target in wrong}) == 1:
-        return f"{place}: {who} differ from float64 and eager ({values}), and no other compiler ran"
+        ran = "ran" if len({families[target] for target in passed}) == 1 else "answers it"
+        return f"{place}: {who} differ from float64 and eager ({values}), and no other compiler {ran}"
     if all(_is_near(case.max_abs_error, case.eager_abs_error) for case in wrong.values()):
         return f"{place}: the outlier is float64, by {_error(wrong)}: eager is as far from it as {who}"
     if _agree(list(wrong.values())):

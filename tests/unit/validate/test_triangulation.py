@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aotpipe.core.stages import Parity, ParityCase
+from aotpipe.runtime.goldens import Golden
+from aotpipe.validate.parity import failure
 from aotpipe.validate.triangulation import Opinion, outliers
 
 IREE, SHLO, XLA = "iree's torch dialect", "iree's stablehlo dialect", "xla's stablehlo dialect"
@@ -75,3 +77,23 @@ def test_one_program_has_nobody_to_agree_with_and_one_compiler_is_said():
 
 def test_those_that_agree_are_not_listed():
     assert said(iree=(IREE, RIGHT), xla=(XLA, RIGHT)) == []
+
+
+def test_a_program_that_answers_is_right_where_another_refuses_the_call():
+    golden = Golden(entry_point="forward", case="seed 0", reset=True, inputs={}, outputs={}, allowed={})
+    refusal = failure(golden, "*", "the program refuses the call: too small")
+    answer = ParityCase(entry_point="forward", case="seed 0", output="y", **RIGHT)
+    wrong = ParityCase(entry_point="forward", case="seed 0", output="y", **WRONG)
+
+    def said_of(other: ParityCase) -> list[str]:
+        return outliers(
+            [
+                Opinion("iree", IREE, Parity(cases=(refusal,), calls=1, rule="")),
+                Opinion("xla", XLA, Parity(cases=(other,), calls=1, rule="")),
+            ]
+        )
+
+    [sentence] = said_of(answer)
+    assert "the outlier is iree (iree says: the program refuses the call" in sentence
+    assert sentence.endswith("float64, eager and xla agree")
+    assert [each.rpartition(", and ")[2] for each in said_of(wrong)] == ["no other compiler answers it"] * 2
