@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Canonical, Finding
-from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.goldens import Golden, real_parts
 from aotpipe.validate.eager.eager import Eager, EagerFailed
 
 # Of fewer, which is the largest says nothing of a classification or of a next token.
@@ -28,30 +28,44 @@ class _Compared:
     rows: int = 0
     rows_alike: int = 0
     elements: int = 0
-    elements_alike: int = 0
+    elements_unlike: int = 0
+    skipped: list[str] = field(default_factory=list)
 
-    def add(self, want: Array, got: Array) -> None:
-        self.elements += want.size
-        self.elements_alike += int((want == got).sum())
-        x, y = want.astype(np.float64).ravel(), got.astype(np.float64).ravel()
+    def add(self, want: Array | None, got: Array) -> None:
+        if want is None or want.shape != got.shape:
+            said = "is none" if want is None else f"has shape {want.shape}"
+            self.skipped.append(f"that of the model in floats {said}, this one has shape {got.shape}")
+            return
+        x, y = (real_parts(each).astype(np.float64) for each in (want, got))
+        self.elements += x.size
         finite = np.isfinite(x) & np.isfinite(y)
+        self.elements_unlike += int((~finite & (x != y) & ~(np.isnan(x) & np.isnan(y))).sum())
         x, y = x[finite], y[finite]
         self.product += float(x @ y)
         self.original += float(x @ x)
         self.made += float(y @ y)
         self.difference += float((x - y) @ (x - y))
-        if want.ndim and want.size and want.shape[-1] >= _FEWEST_CLASSES:
+        is_complex = "c" in (want.dtype.kind, got.dtype.kind)
+        if want.ndim and want.size and want.shape[-1] >= _FEWEST_CLASSES and not is_complex:
             same = want.argmax(-1) == got.argmax(-1)
             self.rows += same.size
             self.rows_alike += int(same.sum())
 
     def __str__(self) -> str:
         scale = (self.original * self.made) ** 0.5
-        cosine = self.product / scale if scale else 1.0
-        error = (self.difference / self.original) ** 0.5 if self.original else 0.0
+        is_same = not self.difference
+        cosine = self.product / scale if scale else float(is_same)
+        error = (self.difference / self.original) ** 0.5 if self.original else 0.0 if is_same else np.inf
         text = f"cosine similarity {cosine:.6f}, relative error {error:.2g}"
+        if self.elements_unlike:
+            text += (
+                f" of what is finite; {self.elements_unlike} of {self.elements} elements are not finite alike"
+            )
         if self.rows:
             text += f", the same largest element in {self.rows_alike / self.rows:.1%} of {self.rows} rows"
+        if self.skipped:
+            calls = f"{len(self.skipped)} calls could not be compared: {self.skipped[0]}"
+            text = f"{text}; {calls}" if self.elements else calls
         return text
 
 
@@ -83,9 +97,7 @@ def _compared(
             refused = True
             continue
         for name, got in golden.outputs.items():
-            want = answer.get(name)
-            if want is not None and want.shape == got.shape and want.dtype.kind in "fiub":
-                found.setdefault((golden.entry_point, name), _Compared()).add(want, got)
+            found.setdefault((golden.entry_point, name), _Compared()).add(answer.get(name), got)
     return found
 
 
