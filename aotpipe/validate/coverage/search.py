@@ -33,11 +33,15 @@ Run = tuple[Call, ...]
 MOST_WORK: Final = 150_000
 """Of all searches of one model together, in ops and multiply-adds / 20,000: some seconds on one core.
 
+The planned runs may take as much before.
+
 A limit of seconds would find other calls on each machine, and make other bundles.
 """
 _MOST_OF_ONE: Final = MOST_WORK // 4
 _MULTIPLY_ADDS: Final = 20_000
 """As many as a core does in the time of an op."""
+_PLANNED_MULTIPLY_ADDS: Final = 8 * _MULTIPLY_ADDS
+"""Of planned runs, which eager has made already: all may take as many as it is asked for in float64."""
 _BACKWARD: Final = 3
 """How much longer a run takes of which gradients are asked for."""
 _FUTILE: Final = 24
@@ -98,7 +102,7 @@ class Search:
         self._random = np.random.default_rng([seed, 20_011])
         self._pool: list[Seen] = []
         self._products = products
-        self._left = most_work
+        self._most_work = self._left = most_work
         self._numbers = count(1)
 
     @property
@@ -115,7 +119,7 @@ class Search:
         """Run calls that eager answers and note what they reach; the first of an entry point at any cost."""
         entered = {call.entry_point for call in run}
         if entered <= self._entered:
-            trace = None if self.is_over else self._traced(run)
+            trace = None if self.is_over else self._traced(run, rate=_PLANNED_MULTIPLY_ADDS)
         else:
             try:
                 trace = self._interpreter.run(run, limit=math.inf)
@@ -142,10 +146,10 @@ class Search:
             trace.refused,
         )
 
-    def _traced(self, run: Run, *, gradients: bool = False) -> Trace | None:
+    def _traced(self, run: Run, *, gradients: bool = False, rate: int = _MULTIPLY_ADDS) -> Trace | None:
         """Run calls op by op; None where that takes too long."""
         factor = _BACKWARD if gradients else 1
-        products = int(sum(map(self._products, run)) / _MULTIPLY_ADDS)
+        products = int(sum(map(self._products, run)) / rate)
         limit = _MOST_OF_ONE // factor - products
         if limit < 0:
             self._left -= 1
@@ -165,6 +169,7 @@ class Search:
 
     def look(self, unlike: Iterable[Run]) -> None:
         """Try runs, then change the nearest ones, until every goal is reached or the work is done."""
+        self._left = self._most_work
         for run in unlike:
             if not self.open or self.is_over:
                 return
