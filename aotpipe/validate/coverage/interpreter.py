@@ -73,7 +73,7 @@ class Decision:
         outcome: The side of a branch, whether an assert holds, the number of trips of a loop; of `and` and
             `or` twice the truth of the first operand, and that of the second.
         tests: The predicate: its frame, and what it is there. Of a loop the first two tests, and the last; of
-            `and` and `or` both operands.
+            `and` and `or` both operands; empty in a run without a limit.
     """
 
     node: Node
@@ -111,14 +111,16 @@ class Interpreter:
         self._names = {name: names[name] for name in self._entries}
         self._state: dict[int, torch.Tensor] = {}
         self._found = Trace()
-        self._limit = 0.0
+        self._limit: int | None = 0
         self._node: Node | None = None
 
-    def run(self, calls: Iterable[Call], *, limit: float, gradients: bool = False) -> Trace:
+    def run(self, calls: Iterable[Call], *, limit: int | None, gradients: bool = False) -> Trace:
         """Run calls from the initial state; an assert that does not hold, or an op that raises, ends them.
 
+        Without a limit what decided is not kept, so that memory is bounded: a decision has no tests then.
+
         Raises:
-            TooLong: It takes more work than `limit`.
+            TooLong: It takes more work than `limit`, or a loop too many trips.
         """
         self._found, self._state, self._limit, self._node = Trace(), {}, limit, None
         with torch.set_grad_enabled(gradients):
@@ -180,7 +182,9 @@ class Interpreter:
         self, module: GraphModule, arguments: Sequence[Any], outer: Sequence[tuple[Frame, Any]] = ()
     ) -> Frame:
         frame, given = Frame(), iter(arguments)
-        frame.outer.update(zip(hops.placeholders(module), outer, strict=False))
+        if self._limit is not None:
+            frame.outer.update(zip(hops.placeholders(module), outer, strict=False))
+        done = _done_with(module) if self._limit is None else {}
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 frame.values[node] = next(given)
@@ -193,7 +197,9 @@ class Interpreter:
                 frame.values[node] = result = self._op(frame, node)
                 many = result.numel() // _ELEMENTS if isinstance(result, torch.Tensor) else 0
                 self._found.work += 1 + many
-        if self._found.work > self._limit:
+                for each in done.get(node, ()):
+                    del frame.values[each]
+        if self._limit is not None and self._found.work > self._limit:
             raise TooLong
         return frame
 
@@ -220,7 +226,7 @@ class Interpreter:
             inner = self._run(
                 body, args[position + 1 :], [(frame, each) for each in node.args[position + 1 :]]
             )
-            return _returned(frame, node, inner, body)
+            return self._returned(frame, node, inner, body)
         # The subgraphs of other control-flow ops are called by torch's own code.
         args = tuple(self._callable(each) if isinstance(each, GraphModule) else each for each in args)
         return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -232,7 +238,8 @@ class Interpreter:
         return f"`{self._node}`" + (f" of {line}" if line else "")
 
     def _decide(self, node: Node, outcome: int, *tests: tuple[Frame, Any]) -> None:
-        self._found.decisions.append(Decision(node, self._found.answered, outcome, tests))
+        kept = () if self._limit is None else tests
+        self._found.decisions.append(Decision(node, self._found.answered, outcome, kept))
 
     def _callable(self, body: GraphModule) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -249,7 +256,7 @@ class Interpreter:
         self._decide(node, holds, (frame, node.args[0]))
         body = then if holds else other
         named: Any = node.args[3]
-        return _returned(frame, node, self._run(body, operands, [(frame, each) for each in named]), body)
+        return self._returned(frame, node, self._run(body, operands, [(frame, each) for each in named]), body)
 
     def _while(
         self, frame: Frame, node: Node, test: GraphModule, body: GraphModule, carried: Any, extra: Any = ()
@@ -263,7 +270,7 @@ class Interpreter:
         while True:
             # Only what decides needs a way back: that of all values would keep those of every trip.
             sources = [
-                (last[0], each) if _is_flag(value) else (frame, value)
+                (last[0], each) if _is_flag(value) and self._limit is not None else (frame, value)
                 for each, value in zip(last[1], values, strict=True)
             ]
             tried = self._run(test, (*values, *extra), [*sources, *read])
@@ -278,15 +285,25 @@ class Interpreter:
             values = tuple(inner.value(each) for each in returned)
             trips += 1
         self._decide(node, trips, *tests)
-        frame.inner[node] = last
+        if self._limit is not None:
+            frame.inner[node] = last
         return values
 
+    def _returned(self, frame: Frame, node: Node, inner: Frame, body: GraphModule) -> Any:
+        returned = hops.output_values(body)
+        if self._limit is not None:
+            frame.inner[node] = inner, returned
+        values = tuple(inner.value(each) for each in returned)
+        return values if isinstance(body.graph.output_node().args[0], tuple | list) else values[0]
 
-def _returned(frame: Frame, node: Node, inner: Frame, body: GraphModule) -> Any:
-    returned = hops.output_values(body)
-    frame.inner[node] = inner, returned
-    values = tuple(inner.value(each) for each in returned)
-    return values if isinstance(body.graph.output_node().args[0], tuple | list) else values[0]
+
+def _done_with(module: GraphModule) -> dict[Node, list[Node]]:
+    """The values that nothing reads after an op."""
+    last = {used: node for node in module.graph.nodes for used in node.all_input_nodes}
+    found: dict[Node, list[Node]] = {}
+    for used, node in last.items():
+        found.setdefault(node, []).append(used)
+    return found
 
 
 def _is_one_flag(value: Any) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -118,13 +119,10 @@ class Search:
     def observe(self, run: Run) -> None:
         """Run calls that eager answers and note what they reach; the first of an entry point at any cost."""
         entered = {call.entry_point for call in run}
-        if entered <= self._entered:
-            trace = None if self.is_over else self._traced(run, rate=_PLANNED_MULTIPLY_ADDS)
-        else:
-            try:
-                trace = self._interpreter.run(run, limit=math.inf)
-            except TooLong:
-                trace = None
+        trace = None if self.is_over else self._traced(run, rate=_PLANNED_MULTIPLY_ADDS)
+        if trace is None and not entered <= self._entered:
+            with suppress(TooLong):
+                trace = self._interpreter.run(run, limit=None)
         self._entered |= entered
         if trace is None:
             self.unseen += 1
@@ -382,7 +380,7 @@ class Search:
         """How far a run was from a goal; None where it did not come to it."""
         node, what = key
         bound = self.targets[key].bound
-        costs = [_off(each, what, bound) for each in trace.decisions if each.node is node]
+        costs = [_off(each, what, bound) for each in trace.decisions if each.node is node and each.tests]
         return min(costs, key=_number, default=None)
 
 

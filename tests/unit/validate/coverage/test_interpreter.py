@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +14,7 @@ from aotpipe.backends import legalization
 from aotpipe.passes import legalize
 from aotpipe.runtime.goldens import sequences
 from aotpipe.validate.coverage import interpreter
-from aotpipe.validate.coverage.interpreter import Interpreter, TooLong
+from aotpipe.validate.coverage.interpreter import Frame, Interpreter, TooLong
 from aotpipe.validate.inputs import Call, plan
 from aotpipe.validate.reference import example_inputs
 from tests.unit.validate.coverage.models import Fixed, Halving, Needle, Nested, X, exported
@@ -131,8 +131,10 @@ def test_every_planned_run_is_answered(name: str):
     signatures = legalize(made, legalization("torch")).signatures
     found = Interpreter(made)
     for run in sequences(plan(signatures, {"forward": example}).calls):
-        trace = found.run(run, limit=math.inf)
-        assert (trace.answered, trace.fault) == (len(run), "")
+        traces = [found.run(run, limit=limit) for limit in (1_000_000, None)]
+        assert [(each.answered, each.fault) for each in traces] == [(len(run), "")] * 2
+        one, other = ([(each.node, each.call, each.outcome) for each in t.decisions] for t in traces)
+        assert one == other
 
 
 def test_each_decision_has_the_number_of_its_call():
@@ -140,3 +142,36 @@ def test_each_decision_has_the_number_of_its_call():
     trace = Interpreter(exported(Nested())).run(calls, limit=100_000)
     assert {each.call for each in trace.decisions if each.outcome == 1} == {0, 1}
     assert [each.call for each in trace.decisions] == sorted(each.call for each in trace.decisions)
+
+
+def test_a_run_without_a_limit_keeps_no_values():
+    class Breaking(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(50):
+                x = x + 1
+                if x.sum() > 1000:
+                    break
+            return x
+
+    found = Interpreter(exported(Breaking()))
+    made: list[weakref.ref[torch.Tensor]] = []
+    real = Interpreter._op
+
+    def noted(self: Interpreter, frame: Frame, node: torch.fx.Node) -> Any:
+        result = real(self, frame, node)
+        if isinstance(result, torch.Tensor):
+            made.append(weakref.ref(result))
+        alive.append(sum(each() is not None for each in made))
+        return result
+
+    most = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Interpreter, "_op", noted)
+        for limit in (100_000, None):
+            made.clear()
+            alive: list[int] = []
+            trace = found.run([call(np.ones(6))], limit=limit)
+            assert trace.answered == 1
+            most.append(max(alive))
+            del trace
+    assert most[1] < 20 < most[0]
