@@ -1,6 +1,9 @@
 # Sourced by the other scripts: makes .venv with the test and demo dependencies, again when they change.
 # PYTHON names the interpreter that makes it (3.11 or newer).
 
+# Two scripts that start at the same time would each clear what the other installs.
+exec {environment_lock}>.venv.lock
+if command -v flock >/dev/null; then flock "$environment_lock"; fi  # macOS has none
 # The dependencies and the build system alone: a setting of a linter makes no other environment.
 stamp=$({ sed -n '/^\[build-system\]/,/^\[tool\./p' pyproject.toml; cat requirements/no-deps.txt; } | sha256sum)
 if [[ ! -x .venv/bin/python || "$(cat .venv/stamp 2>/dev/null)" != "$stamp" ]]; then
@@ -18,3 +21,5 @@ fi
 # pip compiles what it installs, but not what is installed as editable: where Python is told to write no
 # bytecode, each of the many processes would compile it again.
 .venv/bin/python -m compileall -q aotpipe
+# What the script starts must not hold the lock after it.
+exec {environment_lock}>&-
