@@ -1,9 +1,10 @@
 """Whether eager gives the same answer to the same call, as a program does, which fixes numbers and times.
 
 `require_repeatable(eager, asked)` asks eager again, after every generator was seeded otherwise and with the
-clock moved on, and again with other values of the environment variables that it reads. An answer that differs
-is refused with the line that drew the number, or read the clock or the variable; so is a file that each call
-reads.
+clock moved on, and again with other values of the environment variables that it reads and of what another
+process may be told: its number, its host, the identity of an object, the hash of a string. An answer that
+differs is refused with the line that drew the number, or read the clock or the variable; so is a file that
+each call reads.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import builtins
 import datetime as dt
 import io
 import os
+import platform
 import random
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from numbers import Number
 from types import FrameType
 from typing import Any, Final
 
@@ -72,6 +76,11 @@ def require_repeatable(eager: Eager, asked: Iterable[tuple[Call, Answer]]) -> tu
                 again = _again(eager, call)
             # What raises with another value does not say that the answer depends on it.
             _compare(call, answer, answer if again is None else again, variables)
+        elsewhere = [effect for effect in effects if effect.kind in ("process", "identity")]
+        if elsewhere:
+            with _in_another_process(found.reached.values()):
+                again = _again(eager, call)
+            _compare(call, answer, answer if again is None else again, elsewhere)
         if any(effect.kind == "file" for effect in effects):
             _require_no_reads(eager, call)
         for effect in effects:
@@ -137,8 +146,10 @@ _DOES: Final[Mapping[EffectKind, str]] = {
     "random": "draws a random number",
     "clock": "reads the clock",
     "environment": "reads the environment",
+    "process": "depends on the process, thread or host",
+    "identity": "depends on where an object lies in memory, or on how this process hashes strings",
 }
-_FIXED: Final = ("environment", "file", "clock")
+_FIXED: Final = ("environment", "file", "clock", "process")
 
 
 def _fixed(effect: Effect) -> Finding:
@@ -210,17 +221,65 @@ def _later(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
         ):
             moved[id(clock)] = _moved(clock, later, mine)
     moved |= {id(dt.datetime): _later_datetime(mine), id(dt.date): _later_date(mine)}
+    with _replaced(moved, (vars(time), vars(dt), *modules)):
+        yield
+
+
+@contextmanager
+def _replaced(others: Mapping[int, Any], modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
+    """Give modules another value for each name of a value whose `id` is in `others`."""
     changed: list[tuple[Any, str, Any]] = []
-    for names in ({id(each): each for each in (vars(time), vars(dt), *modules)}).values():
+    for names in ({id(each): each for each in modules}).values():
         for name, value in list(names.items()):
-            if id(value) in moved:
+            if id(value) in others:
                 changed.append((names, name, value))
-                names[name] = moved[id(value)]  # type: ignore[index]
+                names[name] = others[id(value)]  # type: ignore[index]
     try:
         yield
     finally:
         for names, name, value in changed:
             names[name] = value
+
+
+def _has_one_hash(value: Any) -> bool:
+    """Whether every process hashes a value alike, unlike strings and what is hashed by its identity."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(_has_one_hash, value))
+    return isinstance(value, Number)
+
+
+@contextmanager
+def _in_another_process(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
+    """Answer as another process on another host would, for who asks by a module or by a name of its own."""
+    modules = tuple(modules)
+    thread = threading.get_ident
+    mine = thread()
+
+    def other(real: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+        return lambda *given: change(real(*given)) if thread() == mine else real(*given)
+
+    numbers = (os.getpid, os.getppid, threading.get_ident, threading.get_native_id)
+    others = {id(real): other(real, lambda number: number + 10_007) for real in numbers}
+    others |= {
+        id(real): other(real, lambda name: f"{name}-2") for real in (socket.gethostname, platform.node)
+    }
+    others[id(os.uname)] = other(
+        os.uname, lambda found: os.uname_result((found[0], f"{found[1]}-2", *found[2:]))
+    )
+    # Only the model's own modules: torch keeps what it knows of an object by its identity.
+    own = {
+        "id": other(id, lambda number: number + 0x5BD1E990),
+        "hash": lambda value: hash(value) + (0 if _has_one_hash(value) else 10_007),
+    }
+    added = [(names, name) for names in modules for name in own if name not in names]
+    with _replaced(others, (vars(os), vars(threading), vars(socket), vars(platform), *modules)):
+        for names, name in added:
+            names[name] = own[name]  # type: ignore[index]
+        try:
+            yield
+        finally:
+            for names, name in added:
+                names.pop(name, None)  # type: ignore[attr-defined]
 
 
 @contextmanager

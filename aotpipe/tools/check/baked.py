@@ -22,7 +22,7 @@ def effects(observed: Observed) -> Iterator[Diagnostic]:
     """What the model's code does besides tensors."""
     seen: set[tuple[str, Place]] = set()
     for effect in (*observed.effects.values(), *side_effects.numpy_draws(observed.reached)):
-        if effect.kind == "write":
+        if effect.kind not in side_effects.DESCRIPTIONS:
             continue
         code, message, hint = side_effects.DESCRIPTIONS[effect.kind]
         if (code, effect.place) not in seen:

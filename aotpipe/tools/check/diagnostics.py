@@ -204,6 +204,7 @@ CODES: Final[Mapping[str, Code]] = {
     "baked-random": Code("warning", "a number that Python or numpy draws is fixed"),
     "baked-time": Code("warning", "the time at the build is fixed"),
     "baked-environment": Code("warning", "a variable of the environment is fixed"),
+    "baked-process": Code("warning", "what one process, thread or host is told of itself is fixed"),
     "file-at-build": Code("warning", "a file is opened at the build, and not in the program"),
     "output-dropped": Code("note", "text is printed or logged at the build, and not by the program"),
     "state-becomes-buffer": Code("note", "an attribute that calls change is kept as state"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import logging
 import os
+import platform
 import random
 import sys
 import warnings
@@ -29,7 +30,7 @@ from aotpipe.model import source, source_ranges
 from aotpipe.model.garbage_collector import paused
 from aotpipe.model.source_ranges import Place
 
-EffectKind = Literal["output", "file", "random", "clock", "environment", "write"]
+EffectKind = Literal["output", "file", "random", "clock", "environment", "process", "identity", "write"]
 
 # Functions of C, by the name of what they belong to and their own; without one, all of an owner's.
 _BUILTIN_NAMES: Final[Mapping[EffectKind, str]] = {
@@ -38,6 +39,9 @@ _BUILTIN_NAMES: Final[Mapping[EffectKind, str]] = {
     "random": "Random.random Random.getrandbits RandomState. Generator. posix.urandom",
     "clock": "time. datetime.now datetime.utcnow datetime.today date.today",
     "environment": "posix.getenv",
+    "process": "posix.getpid posix.getppid posix.uname _socket.gethostname _thread.get_ident "
+    "_thread.get_native_id",
+    "identity": "builtins.id builtins.hash",
 }
 _BUILTINS: Final[Mapping[tuple[str, str], EffectKind]] = {
     (owner, name): kind
@@ -48,6 +52,7 @@ _BUILTINS: Final[Mapping[tuple[str, str], EffectKind]] = {
 _FUNCTIONS: Final[Mapping[CodeType, EffectKind]] = {
     logging.Logger._log.__code__: "output",  # noqa: SLF001  # all levels come to it
     type(os.environ).__getitem__.__code__: "environment",
+    platform.node.__code__: "process",
     random.Random.choice.__code__: "random",
     random.Random.randrange.__code__: "random",
     random.Random.uniform.__code__: "random",
@@ -75,8 +80,13 @@ DESCRIPTIONS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
         "`{}` reads the environment when the model is traced; what it gives is fixed",
         "read it where the model is made",
     ),
+    "process": (
+        "baked-process",
+        "`{}` asks for the process, thread or host when the model is traced; what it gives is fixed",
+        "pass it as an input",
+    ),
 }
-"""Of each kind: a code, what happens, with the place of the call in it, and what to do."""
+"""Of each kind that a user is told of: a code, what happens, with the place of the call in it, what to do."""
 CONTAINERS: Final = (list, dict, set, deque, OrderedDict)
 """What a call may change in place."""
 _CHANGES: Final = frozenset(
@@ -161,8 +171,8 @@ def _entered(found: Calls, frame: FrameType) -> None:
 
 def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) -> None:
     """Note a call for the model's code that made it, also through Python's own library."""
-    if kind == "clock" and frame is not None and not source_ranges.is_model(frame):
-        return  # logging and its kin read the clock for themselves
+    if kind in ("clock", "process", "identity") and frame is not None and not source_ranges.is_model(frame):
+        return  # logging and its kin read the clock, and locks the thread, for themselves
     while frame is not None and not source_ranges.is_model(frame):
         path = frame.f_code.co_filename
         # What torch, an import and this recording do for themselves is their own affair.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import platform
 import random
 import secrets
+import socket
+import threading
 import time
 import uuid
 from time import perf_counter_ns
@@ -54,6 +57,12 @@ VARYING = {
     "the year": lambda x: x + dt.datetime.utcnow().year // 20,  # noqa: DTZ003
     "the hour": lambda x: x + dt.datetime.today().hour,  # noqa: DTZ002
     "the date": lambda x: x + dt.date.today().year,  # noqa: DTZ011
+    "the process": lambda x: x * (os.getpid() % 1000),
+    "the thread": lambda x: x * (threading.get_ident() % 1009),
+    "the host": lambda x: x + len(socket.gethostname()),
+    "the host's name": lambda x: x + len(platform.node()),
+    "an identity": lambda x: x * (id(x) % 1_000_003),
+    "the hash of a string": lambda x: x * (hash(("a", 1)) % 1009),
 }
 OF_TORCH = ("torch.rand", "torch.randperm")
 
@@ -78,7 +87,16 @@ def with_noise_that_does_not_count(x):
     return x * 2 if random.random() < 2 else x
 
 
-@pytest.mark.parametrize("function", [with_noise_that_does_not_count, lambda x: x.sum()])
+KNOWN: dict[int, float] = {}
+
+
+def looked_up_by_identity(x):
+    return x * KNOWN.setdefault(id(KNOWN), 2.0) * (hash((1, 2.5)) % 7)
+
+
+@pytest.mark.parametrize(
+    "function", [with_noise_that_does_not_count, looked_up_by_identity, lambda x: x.sum()]
+)
 def test_the_same_answer_is_no_matter(function) -> None:
     assert asked(function) == ()
 
@@ -87,6 +105,8 @@ def test_what_another_process_may_read_otherwise_is_said() -> None:
     codes = [each.code for each in asked(lambda x: x * (len(os.environ.get("AOTPIPE_NONE", "a")) > 0))]
     assert codes == ["baked-environment"]
     assert [each.code for each in asked(timed)] == ["baked-time", "baked-time"]
+    assert [each.code for each in asked(lambda x: x * (os.getpid() > 0))] == ["baked-process"]
+    assert not {"id", "hash"} & globals().keys()
 
 
 @pytest.mark.parametrize("value", [None, "3", "1.5", "on", "word"])
