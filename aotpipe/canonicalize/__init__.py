@@ -20,7 +20,7 @@ from aotpipe.canonicalize.inputs import dynamic_shapes, flat_module, pytrees
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
 from aotpipe.errors import AotpipeError, ModelImportFailed, SpecInvalid
-from aotpipe.model import source
+from aotpipe.model import source, torch_arrays
 from aotpipe.model.object_graph import Root
 from aotpipe.model.spec import EntryPoint, Spec
 
@@ -166,9 +166,10 @@ def _check_value_ranges(entry: EntryPoint, inputs: Mapping[str, object]) -> None
             )
         if leaf.is_complex() or leaf.dtype is torch.bool:
             raise SpecInvalid(f"value_ranges gives {name!r} a range, but it is {leaf.dtype}")
-        if leaf.numel() and not (low <= leaf.min().item() and leaf.max().item() <= high):
+        least, greatest = torch_arrays.extremes(leaf) if leaf.numel() else (low, high)
+        if not (low <= least and greatest <= high):
             raise SpecInvalid(
-                f"the example {name!r} holds values from {leaf.min().item()} to {leaf.max().item()}, "
+                f"the example {name!r} holds values from {least} to {greatest}, "
                 f"outside its range {low}..{high}",
                 hint="give another example or another range",
             )

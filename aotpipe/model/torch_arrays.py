@@ -43,3 +43,9 @@ def to_numpy(leaf: object) -> Array | None:
     if isinstance(leaf, bool | int | float | complex):
         return np.asarray(leaf)
     return view_numpy(leaf).copy() if isinstance(leaf, torch.Tensor) else None
+
+
+def extremes(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """The least and the greatest element, as Python numbers, of a tensor that has one; NaN where one is."""
+    array = view_numpy(tensor)  # torch has neither for unsigned integers over 8 bits and for float8
+    return array.min().item(), array.max().item()

@@ -465,7 +465,7 @@ def draw(spec: TensorSpec, shape: tuple[int, ...], example: Array, random: np.ra
         return _bools(shape, example, random)
     if dtype.kind in "iu":
         low, high = int(example.min()), int(example.max())
-        return random.integers(low, high, shape, dtype=np.int64, endpoint=True).astype(dtype)
+        return _integers(low, high, shape, random).astype(dtype)
     return _floats(shape, example.astype(np.float64), random).astype(dtype)
 
 
@@ -485,7 +485,7 @@ def _unlike(
     elif dtype.kind in "iu":
         reach = _REACHES[number % len(_REACHES)]
         first, last = (int(example.min()), int(example.max())) if example.size else (0, 0)
-        values = random.integers(first - reach, last + reach, shape, dtype=np.int64, endpoint=True)
+        values = _integers(first - reach, last + reach, shape, random)
     elif example.size and not _is_signal(example):
         return draw(spec, shape, example, random)
     else:
@@ -526,8 +526,15 @@ def _uniform(
     high = high if math.isfinite(high) else max(1.0, low + 2.0)
     if dtype.kind in "biu":
         low, high = _ends(dtype, (low, high))
-        return random.integers(int(low), int(high), shape, dtype=np.int64, endpoint=True).astype(dtype)
+        return _integers(int(low), int(high), shape, random).astype(dtype)
     return random.uniform(low, high, shape).astype(dtype)
+
+
+def _integers(low: int, high: int, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Whole numbers of 64 bits from `low` to `high`, unsigned where `high` is beyond int64."""
+    dtype = np.int64 if high <= np.iinfo(np.int64).max else np.uint64
+    first, last = max(low, np.iinfo(dtype).min), min(high, np.iinfo(dtype).max)
+    return random.integers(first, last, shape, dtype=dtype, endpoint=True)
 
 
 def _bools(shape: tuple[int, ...], example: Array, random: np.random.Generator) -> Array:

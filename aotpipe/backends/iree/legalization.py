@@ -56,9 +56,10 @@ _FLOATING: Final = ops.overloads(
 def refusal(node: Node) -> str:
     """Why a node that calls an ATen op on tensors cannot be lowered; empty where it can."""
     assert isinstance(node.target, OpOverload)
-    for value in ops.tensors(node):
+    for value in (each for part in (node, *node.all_input_nodes) for each in ops.tensors(part)):
         if value.dtype in _DTYPES:
             return f"{NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
+    for value in ops.tensors(node):
         if value.dtype == torch.float64 and node.target in _DOUBLE:
             return f"{NO_LOWERING} for float64"
     if node.target in _FLOATING and not next(ops.tensors(node)).is_floating_point():

@@ -77,6 +77,8 @@ def cast(value: Any, dtype: DType) -> Array:
     if dtype.kind in "iu" and is_float(value.dtype):
         # As on x86, NaN and what has no room give the least number, and short integers are cut from a longer
         # one; the conversion alone clamps.
+        if value.dtype.itemsize == 1:
+            value = lax.convert_element_type(value, FLOAT32)  # 8-bit floats do not hold the ends
         held = INT32 if dtype.kind == "i" and dtype.itemsize <= INT32.itemsize else INT64
         least = int(np.iinfo(held).min)
         start, end = (constant(each, value.dtype, value.shape) for each in (least, -least))

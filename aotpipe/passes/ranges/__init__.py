@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import LegalEntry
+from aotpipe.model import torch_arrays
 from aotpipe.passes import hops, ops
 from aotpipe.passes.ranges import conditions, rules
 from aotpipe.passes.ranges.intervals import ANY, FALSE, TRUE, Interval, Space, as_bound, of_dtype
@@ -313,7 +314,7 @@ def _input_intervals(entry: LegalEntry, tensors: Mapping[str, torch.Tensor]) -> 
 def _of_tensor(tensor: torch.Tensor) -> Interval:
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or not tensor.numel():
         return of_dtype(tensor.dtype)
-    return Interval(int(tensor.min()), int(tensor.max()))
+    return Interval(*map(int, torch_arrays.extremes(tensor)))
 
 
 def _of_spec(node: Node, spec: TensorSpec) -> Interval:

@@ -8,7 +8,7 @@ import torch
 
 from aotpipe.core.dtypes import numpy_dtype
 from aotpipe.core.signature import DTYPES
-from aotpipe.model.torch_arrays import from_numpy, to_numpy, view_numpy
+from aotpipe.model.torch_arrays import extremes, from_numpy, to_numpy, view_numpy
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
@@ -43,3 +43,9 @@ def test_numbers_become_scalars_and_the_rest_nothing() -> None:
     assert to_numpy(3).shape == ()  # type: ignore[union-attr]
     assert to_numpy(None) is None
     assert to_numpy("x") is None
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_the_extremes_of_every_ordered_dtype(dtype: str) -> None:
+    tensor = from_numpy(np.array([[0, 1], [1, 0]]).astype(numpy_dtype(dtype)))
+    assert extremes(tensor) == (0, 1)

@@ -254,6 +254,13 @@ def test_integers_stay_within_a_range_with_fractions_at_its_ends() -> None:
     assert set(values.tolist()) == {1, 2, 3}
 
 
+def test_unsigned_integers_of_64_bits_are_drawn_to_their_end() -> None:
+    drawn = _drawn(f"x: uint64[50] in [0, {2**64 - 1}]", np.ones(50, np.uint64))
+    assert drawn.dtype == np.uint64
+    assert drawn.max() > 2**63
+    assert _drawn("x: uint64[50]", np.array([2**63 + 1, 2**63 + 9], np.uint64), (50,)).min() > 2**63
+
+
 def test_an_integer_range_may_be_open() -> None:
     drawn = _drawn("x: int32[50] in [0, inf]", np.ones(50, np.int32))
     assert drawn.min() >= 0

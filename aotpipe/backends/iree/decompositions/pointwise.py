@@ -313,6 +313,9 @@ def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
 
 
 def to_copy(tensor: torch.Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    if dtype is not None and tensor.is_floating_point() and tensor.element_size() == 1:
+        # IREE rounds 8-bit floats to integers by `math.floor`, which it has not for them.
+        return NotImplemented if dtype.is_floating_point else tensor.to(torch.float32).to(dtype)
     if dtype is None or dtype.is_complex == tensor.is_complex():
         return NotImplemented
     if tensor.is_complex():

@@ -79,6 +79,15 @@ _REPORT: Final = "the legalizer should have caught this; please report it with t
 
 def _refusal(entry: LegalEntry, node: torch.fx.Node | None, error: Exception) -> LowerFailed:
     what = f"`{node.target}` (node {node.name})" if node else "the graph"
+    missing = error.args[0] if isinstance(error, KeyError) else None
+    if isinstance(missing, torch.dtype):
+        # An input that is handed on, so that no op was there for the legalizer to refuse.
+        name = str(missing).removeprefix("torch.")
+        return LowerFailed(
+            f"{entry.name} takes or gives {name}, which IREE's importer does not have",
+            hint="pass it in another dtype, or build for an xla-* target",
+            where=source_line(node) if node else None,
+        )
     return LowerFailed(
         f"no lowering to the torch dialect for {what} of {entry.name}",
         reason=f"{type(error).__name__}: {error}",

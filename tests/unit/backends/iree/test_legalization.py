@@ -72,6 +72,13 @@ def test_ops(op: object, dtype: torch.dtype, reason: str) -> None:
     assert bool(legalization.refusal(node)) == bool(reason)
 
 
+def test_an_op_on_a_dtype_without_a_lowering() -> None:
+    program = Program()
+    program.call(aten._to_copy.default, program.input((2,), dtype=torch.uint64), dtype=torch.int64)
+    [node] = (each for each in program.module.graph.nodes if each.op == "call_function")
+    assert "uint64" in legalization.refusal(node)
+
+
 def test_functions_of_sizes() -> None:
     assert not legalization.size_refusal(operator.getitem)
     assert not legalization.size_refusal(operator.add)

@@ -53,6 +53,10 @@ def test_casts_are_those_of_torch() -> None:
         for dtype in (torch.bool, torch.int8, torch.uint8, torch.int64, torch.float16):
             got = jax.device_get(cast(jnp.asarray(view_numpy(values)), dtype_of(dtype)))
             np.testing.assert_array_equal(got, view_numpy(values.to(dtype)))
+        for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):  # neither holds the ends of the integers
+            small = values[:4].to(dtype)
+            got = jax.device_get(cast(jnp.asarray(view_numpy(small)), dtype_of(torch.int64)))
+            np.testing.assert_array_equal(got, view_numpy(small.to(torch.int64)))
 
 
 def test_constants_and_shapes() -> None:

@@ -29,7 +29,13 @@ class Products(torch.nn.Module):
         left, right = x.to(torch.float8_e4m3fn), y.to(torch.float8_e4m3fn).t()
         scaled = torch._scaled_mm(left, right, s, s, out_dtype=torch.bfloat16)
         by_time = torch.conv_tbc(x.reshape(4, 4, 32), y.reshape(2, 32, 8), y[0, :8], 1)
-        return scaled, by_time, torch.addmm(x[:, :16], x, y.t(), alpha=s.item()), x.abs() ** s.item()
+        return (
+            scaled,
+            by_time,
+            left.to(torch.int32),
+            torch.addmm(x[:, :16], x, y.t(), alpha=s.item()),
+            x.abs() ** s.item(),
+        )
 
 
 def test_products_of_bytes_of_time_and_by_numbers_of_the_run() -> None:

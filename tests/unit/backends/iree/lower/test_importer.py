@@ -16,7 +16,7 @@ from aotpipe.backends import legalization
 from aotpipe.backends.iree.lower import importer
 from aotpipe.core.dims import Dim
 from aotpipe.core.stages import Legal
-from aotpipe.errors import AssertionViolated
+from aotpipe.errors import AssertionViolated, LowerFailed
 from aotpipe.model.spec import EntryPoint
 from aotpipe.runtime.iree import runtime
 from tests.programs.through import check, legal, load
@@ -62,6 +62,17 @@ def test_an_entry_point_is_a_function_of_state_and_inputs() -> None:
     arguments, results = signature.split("->")
     assert re.search(r"public @forward\(%arg0: \S+<\[\],si64>.*%arg1: \S+<\[4,3\],f32>", arguments)
     assert re.search(r"<\[4,3\],f32>, \S+<\[\],si64>", results)
+
+
+class HandsOn(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
+def test_a_dtype_that_the_importer_lacks_is_named() -> None:
+    program = legal(HandsOn(), (torch.ones(2, dtype=torch.uint64),))
+    with pytest.raises(LowerFailed, match="forward takes or gives uint64"):
+        importer.lower(program)
 
 
 def test_weights_are_parameters_by_their_key() -> None:
