@@ -27,7 +27,7 @@ def matmul(left: torch.Tensor, right: torch.Tensor) -> Any:
         # The compiler dies on a matmul with a size of 0 (SIGFPE in data tiling).
         shape = (*left.shape[:-1], right.shape[-1])
         return torch.zeros(shape, dtype=left.dtype, device=left.device)
-    if left.dtype in (torch.bool, torch.uint8):
+    if left.dtype in (torch.bool, torch.uint8, torch.int8):  # the importer crashes on sums of int8
         return in_int32(torch.mm if left.dim() == 2 else torch.bmm, left, right)
     return NotImplemented
 

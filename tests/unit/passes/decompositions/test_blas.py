@@ -33,6 +33,7 @@ class Products(torch.nn.Module):
             scaled,
             by_time,
             left.to(torch.int32),
+            (x * 4).to(torch.int8) @ (y * 4).to(torch.int8).t(),
             torch.addmm(x[:, :16], x, y.t(), alpha=s.item()),
             x.abs() ** s.item(),
         )
