@@ -144,7 +144,9 @@ def started(trace: Trace) -> Iterator[Trace]:
         with held(_current, trace):
             yield trace
     finally:
-        sys.setprofile(profile)
+        if sys.getprofile() is not profile:
+            # A profiler written in C cannot be given back to Python.
+            sys.setprofile(profile if callable(profile) else None)
 
 
 def watch_calls() -> None:

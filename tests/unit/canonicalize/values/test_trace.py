@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -34,6 +36,21 @@ def test_a_trace_ends_where_its_body_raises() -> None:
     assert not trace.is_on()
     with pytest.raises(AssertionError, match="outside of it"):
         trace.operators()
+
+
+def test_a_trace_may_be_profiled() -> None:
+    before, profile = sys.getprofile(), cProfile.Profile()
+    profile.enable()
+    try:
+        with trace.started(Trace()):
+            pass
+        assert sys.getprofile() is profile  # a function call, which a restored object would not take
+        with trace.started(Trace()):
+            sys.setprofile(lambda *_: None)
+        assert sys.getprofile() is None
+    finally:
+        profile.disable()
+        sys.setprofile(before)
 
 
 def test_attributes_are_as_before_after_an_assignment() -> None:
