@@ -12,6 +12,7 @@ import functools
 import heapq
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Final
@@ -34,7 +35,7 @@ from aotpipe.canonicalize.operators import (
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values import abstract_values, dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, presence
 from aotpipe.canonicalize.values.trace import refusal, text
@@ -162,6 +163,10 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
         place = ordering.place_of_extreme([by for by, _ in keyed], largest=function is builtins.max)
         return dynamic_list_methods.element_chosen([item for _, item in keyed], place)
 
+    if host_scalars.are_host_scalars(items) and abstract_values.has_ranks(items):
+        found = functools.reduce(host_scalars.promoted, (as_tensor(each).dtype for each in items))
+        dynamic_list.note_promoted("what `min` or `max` gives", found)
+
     def better(best: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
         test = is_better(other[0], best[0])
         return _either(test, other[0], best[0]), _either(test, other[1], best[1])
@@ -181,8 +186,9 @@ def _compared_in_c(function: Function, instead: Function) -> Function:
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
-        is_known = not any(map(is_traced, pytree.tree_leaves(args)))
-        if is_known and not dynamic_list.holds_dynamic_list(args):
+        # What a key gives of plain elements may be traced.
+        is_known = "key" not in kwargs and not any(map(is_traced, pytree.tree_leaves([args, kwargs])))
+        if is_known and not dynamic_list.holds_dynamic_list([args, kwargs]):
             return function(*args, **kwargs)
         return instead(*args, **kwargs)
 
@@ -431,6 +437,11 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     dict: _dict,
     len: _len,
     list: unbacked_items.listed,
+    deque: lambda values=(), maxlen=None: (
+        dynamic_list_methods.deque_of(values, maxlen)
+        if dynamic_list.is_dynamic_list(values)
+        else deque(values, maxlen)
+    ),
     sorted: lambda items, **options: ordering.sorted_(_opened(items), **options),
     **{function: _compared_in_c(function, staged) for function, staged in ordering.HEAPS.items()},
     **{
@@ -440,9 +451,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
         for function, largest in ((heapq.nsmallest, False), (heapq.nlargest, True))
     },
     **{
-        function: _compared_in_c(
-            function, lambda items, x, is_right=is_right: ordering.bisected(items, x, right=is_right)
-        )
+        function: _compared_in_c(function, functools.partial(ordering.bisected, right=is_right))
         for function, is_right in ((bisect.bisect_left, False), (bisect.bisect_right, True))
     },
     **{

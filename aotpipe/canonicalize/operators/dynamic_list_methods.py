@@ -38,6 +38,7 @@ _STACK = "give its elements one form, stack them, and index the tensor"
 
 def whole(items: Sequence[Any]) -> DynamicList:
     """All elements of a growing list, or of a growing deque, as one."""
+    _refuse_repeated(items)
     items = list(items)
     if len(items) == 1:
         (only,) = items
@@ -51,8 +52,15 @@ def whole(items: Sequence[Any]) -> DynamicList:
     return found
 
 
+def _refuse_repeated(items: Sequence[Any]) -> None:
+    """Refuse `items * n` of a deque with a limit: Python repeats what stands for many elements as one."""
+    if getattr(items, "maxlen", None) is not None and len(set(map(id, items))) < len(items):
+        _refuse("*")
+
+
 def length(items: Sequence[Any]) -> Any:
     """`len(items)`, a traced number."""
+    _refuse_repeated(items)
     total: Any = 0
     for each in items:
         total = total + (each.count if type(each) is DynamicList else 1)
@@ -573,7 +581,11 @@ def _reverse(items: Any) -> None:
 
 def insert(items: Any, at: Any, value: Any) -> None:
     """`items.insert(at, value)`."""
-    if isinstance(at, int) and at >= 0 and not is_dynamic_list(list(items)[:at]):
+    most = getattr(items, "maxlen", None)
+    if most is not None and is_dynamic_list(items):
+        error = IndexError("deque already at its maximum size")
+        runtime_asserts.require(length(items) < most, error, holds=True)
+    if isinstance(at, int) and not is_dynamic_list(list(items)[:at] if at >= 0 else items):
         items.insert(at, value)
         return
     count = None if is_dynamic_list(items) else len(items) + 1
@@ -589,27 +601,40 @@ def insert(items: Any, at: Any, value: Any) -> None:
 
 def _append(items: deque[Any], value: Any) -> None:
     """`items.append(value)` of a deque, which drops the first element where it is full."""
-    items.append(value) if items.maxlen is None else _append_bounded(items, value, items.maxlen)
+    extend(items, [value])
 
 
-def _append_bounded(items: deque[Any], value: Any, most: int) -> None:
-    found = as_one([*items, value])
-    dropped = (found.count > most).to(torch.int64)
+def _append_bounded(items: deque[Any], values: Iterable[Any], most: int) -> None:
+    found = as_one([*items, *values])
+    dropped = (found.count - most).clamp_min(0)
     room = min(most, found.kind.capacity)
     moved = rows_at(found, torch.arange(found.kind.capacity) + dropped, found.count - dropped)
     kind = replace(moved.kind, capacity=room)
     refill(items, DynamicList(kind, [each[:room] for each in moved.buffers], moved.count), None)
 
 
-def _extend(items: Any, values: Iterable[Any]) -> None:
-    """`items.extend(values)`."""
-    if getattr(items, "maxlen", None) is None:
+def deque_of(values: Iterable[Any] = (), maxlen: int | None = None) -> deque[Any]:
+    """`deque(values, maxlen)`, where a run may know how many values there are."""
+    made: deque[Any] = deque(maxlen=maxlen)
+    extend(made, values)
+    return made
+
+
+def deques_added(left: deque[Any], right: deque[Any]) -> deque[Any]:
+    """`left + right`, which has as much room as `left`."""
+    made = copy.copy(left)
+    extend(made, right)
+    return made
+
+
+def extend(items: Any, values: Iterable[Any]) -> None:
+    """`items.extend(values)`, of a list, or of a deque, which drops its first elements where it is full."""
+    most = getattr(items, "maxlen", None)
+    values = values if is_dynamic_list(values) else list(values)
+    if most is None or not (is_dynamic_list(items) or is_dynamic_list(values)):
         items.extend(values)
-    elif is_dynamic_list(values):
-        _refuse("extend")
     else:
-        for value in values:
-            _append(items, value)
+        _append_bounded(items, values, most)
 
 
 def _append_left(items: deque[Any], value: Any) -> None:
@@ -636,7 +661,7 @@ _OF_GROWING: Final[dict[str, Callable[..., Any]]] = {
     "popleft": lambda items: popped(items, 0),
     "append": _append,
     "appendleft": _append_left,
-    "extend": _extend,
+    "extend": extend,
     "copy": copy.copy,
     "reverse": _reverse,
     **{

@@ -431,13 +431,22 @@ def add(left: Any, right: Any) -> Any:
         and torch.Size in map(type, (left, right))
     ):
         left, right = map(builtin_calls.as_size, (left, right))
+    if _are_deques_of_a_run(left, right) and type(right) is deque:
+        return dynamic_list_methods.deques_added(left, right)
     return left + right
+
+
+def _are_deques_of_a_run(left: Any, right: Any) -> bool:
+    return type(left) is deque and any(map(dynamic_list.is_dynamic_list, (left, right)))
 
 
 def augmented(name: str, left: Any, right: Any) -> Any:
     """`left += right` and its kin: the value that is assigned."""
     if name == "Add" and type(left) is torch.Size:
         return add(left, right)
+    if name == "Add" and _are_deques_of_a_run(left, right):
+        dynamic_list_methods.extend(left, right)
+        return left
     is_replaced = is_on() and (host_scalars.is_host_scalar(left) or isinstance(left, OptionalValue))
     return _operator(name, in_place=not is_replaced)(left, right)
 

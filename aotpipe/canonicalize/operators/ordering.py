@@ -37,11 +37,7 @@ from aotpipe.canonicalize.values.trace import refusal
 def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
     """`sorted(items, key=key, reverse=reverse)`."""
     items = items if is_dynamic_list(items) else list(items)
-    found_keys = items
-    if key is not None and is_dynamic_list(items):
-        found_keys = trace.operators().mapped(key, items)
-    elif key is not None:
-        found_keys = [trace.operators().call(key, each) for each in items]
+    found_keys = items if key is None else _keys(key, items)
     leaves = pytree.tree_leaves(found_keys)
     if not is_dynamic_list(items) and (not any(map(torch_functions.is_traced, leaves)) or len(items) < 2):
         return [items[at] for at in sorted(range(len(items)), key=found_keys.__getitem__, reverse=reverse)]
@@ -76,9 +72,10 @@ def _ranks(buffer: torch.Tensor, leaf: Leaf) -> torch.Tensor:
     return torch.tensor([order.index(each) for each in leaf.options])[buffer]
 
 
-def insort(items: list[Any], value: Any, *, right: bool) -> None:
-    """`bisect.insort(items, value)`, of numbers that are sorted."""
-    insert(items, bisected(items, value, right=right) if items else 0, value)
+def insort(a: list[Any], x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None, right: bool) -> None:
+    """`bisect.insort(a, x, lo, hi, key=key)`, of a list that is sorted by numbers."""
+    by = x if key is None else trace.operators().call(key, x)
+    insert(a, bisected(a, by, lo, hi, key=key, right=right), x)
 
 
 def _sorted_by(column: torch.Tensor, order: torch.Tensor, *, descending: bool) -> torch.Tensor:
@@ -86,14 +83,32 @@ def _sorted_by(column: torch.Tensor, order: torch.Tensor, *, descending: bool) -
     return order.index_select(0, torch.sort(ranks, stable=True, descending=descending).indices)
 
 
-def bisected(items: list[Any], value: Any, *, right: bool) -> torch.Tensor:
-    """`bisect.bisect(items, value)`, of numbers that are sorted."""
-    _, buffer, there = numbers([as_one(items)], "`bisect`")
-    size = slots(items)
-    ascends = torch.logical_or(buffer[: size - 1] <= buffer[1:size], there[1:size].logical_not()).all()
-    runtime_asserts.add_assert(ascends, "`bisect` takes a list that is sorted")
-    before = buffer[:size] <= value if right else buffer[:size] < value
-    return host_scalars.as_host_scalar(torch.logical_and(there[:size], before).sum())
+def bisected(a: list[Any], x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None, right: bool) -> Any:
+    """`bisect.bisect(a, x, lo, hi, key=key)`, of a list that is sorted by numbers."""
+    runtime_asserts.require(
+        torch_functions.as_tensor(lo) >= 0, ValueError("lo must be non-negative"), holds=True
+    )
+    if not a:
+        return lo
+    keys = a if key is None else _keys(key, a)
+    found, buffer, there = numbers([as_one(keys)], "`bisect`")
+    size = slots(a)
+    end = found.count if hi is None else torch_functions.as_tensor(hi)
+    runtime_asserts.add_assert(end <= found.count, "`bisect` looks beyond the end of the list")
+    places = torch.arange(size)
+    looked_at = there[:size].logical_and(places >= lo).logical_and(places < end)
+    ascends = torch.logical_or(
+        buffer[: size - 1] <= buffer[1:size], looked_at[:-1].logical_and(looked_at[1:]).logical_not()
+    )
+    runtime_asserts.add_assert(ascends.all(), "`bisect` takes a list that is sorted")
+    before = buffer[:size] <= x if right else buffer[:size] < x
+    return lo + host_scalars.as_host_scalar(torch.logical_and(looked_at, before).sum())
+
+
+def _keys(key: Any, items: Any) -> Any:
+    if is_dynamic_list(items):
+        return trace.operators().mapped(key, items)
+    return [trace.operators().call(key, each) for each in items]
 
 
 def extreme(items: list[Any], *, largest: bool, key: Any = None, **default: Any) -> Any:
@@ -202,8 +217,13 @@ def _shifted(found: DynamicList, path: torch.Tensor, count: torch.Tensor) -> Dyn
     return DynamicList(found.kind, [each.index_select(0, rows) for each in found.buffers], found.count)
 
 
-def _risen(found: DynamicList, at: torch.Tensor, top: int = 0) -> DynamicList:
-    """Let an element of a heap rise, up to a place, as long as it is less than its parent (`_siftdown`)."""
+def _risen(
+    found: DynamicList, at: torch.Tensor, top: int = 0, *, used: bool | torch.Tensor = True
+) -> DynamicList:
+    """Let an element of a heap rise, up to a place, as long as it is less than its parent (`_siftdown`).
+
+    Where the result is not `used`, Python compares nothing.
+    """
     halves = 2 ** torch.arange(found.kind.capacity.bit_length() + 1)
     path = (at + 1) // halves - 1
     is_place = path >= top
@@ -211,12 +231,15 @@ def _risen(found: DynamicList, at: torch.Tensor, top: int = 0) -> DynamicList:
     less, tied = _less(found, read[:1].expand(len(read)), read)
     moves = less.logical_and(is_place)[1:].to(torch.int64).cumprod(0)
     reached = torch.cat([torch.full((1,), 1), moves[:-1]]).to(torch.bool)
-    _refuse_tied(tied.expand(len(read))[1:], reached.logical_and(is_place[1:]))
+    _refuse_tied(tied.expand(len(read))[1:], reached.logical_and(is_place[1:]) & used)
     return _shifted(found, torch.where(is_place, path, -1), moves.sum())
 
 
-def _sunk(found: DynamicList, top: int = 0) -> DynamicList:
-    """Let an element of a heap sink to a leaf, by the least child each time; then let it rise."""
+def _sunk(found: DynamicList, top: int = 0, *, used: bool | torch.Tensor = True) -> DynamicList:
+    """Let an element of a heap sink to a leaf, by the least child each time; then let it rise.
+
+    Where the result is not `used`, Python compares nothing.
+    """
     count, places = found.count, torch.arange(found.kind.capacity)
     left, right = ((2 * places + step).clamp_max(found.kind.capacity - 1) for step in (1, 2))
     both = 2 * places + 2 < count
@@ -228,9 +251,9 @@ def _sunk(found: DynamicList, top: int = 0) -> DynamicList:
         path.append(torch.where(at < 0, at, child.index_select(0, at.clamp_min(0))))
     whole_path = torch.cat(path)
     visited = (places[:, None] == whole_path).any(1)
-    _refuse_tied(tied, both.logical_and(visited))
+    _refuse_tied(tied, both.logical_and(visited) & used)
     found = _shifted(found, whole_path, (whole_path >= 0).sum() - 1)
-    return _risen(found, whole_path.amax(0), top)
+    return _risen(found, whole_path.amax(0), top, used=used)
 
 
 def _heap_of(items: list[Any]) -> DynamicList:
@@ -307,7 +330,7 @@ def heap_push_pop(items: list[Any], item: Any) -> Any:
     top = at_position(found, torch.where(replaces, 0, last))
     effects.note_chosen(top)
     rest = rows_at(found, torch.where(replaces.logical_and(places == 0), last, places), last)
-    pairs = zip(_sunk(rest).buffers, rest.buffers, strict=True)
+    pairs = zip(_sunk(rest, used=replaces).buffers, rest.buffers, strict=True)
     found = DynamicList(rest.kind, [torch.where(replaces, new, old) for new, old in pairs], rest.count)
     refill(items, found, count)
     return top

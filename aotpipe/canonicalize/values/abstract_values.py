@@ -324,7 +324,7 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         tensors[0].device if tensors else torch.device("cpu"),
         number=host_scalars.are_host_scalars(leaves),
         filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
-        promoted=any(tensor.dtype != dtype for tensor in typed) if typed else _has_ranks(leaves),
+        promoted=any(tensor.dtype != dtype for tensor in typed) if typed else has_ranks(leaves),
         cut=cut,
     )
 
@@ -394,7 +394,7 @@ def _other_dim(shapes: Collection[tuple[str, ...]]) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _has_ranks(numbered: Sequence[Any]) -> bool:
+def has_ranks(numbered: Sequence[Any]) -> bool:
     """Whether numbers are of several kinds, other than the 0 that a sum begins with."""
     begun = (leaf for leaf in numbered if isinstance(leaf, torch.Tensor) or type(leaf) is not int or leaf)
     return len({host_scalars.rank(_dtype(leaf)) for leaf in begun}) > 1

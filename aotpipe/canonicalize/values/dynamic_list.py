@@ -212,7 +212,9 @@ def _column(leaves: Sequence[Any]) -> object:
             found = abstract_values.join_leaves(plain)
         except Incompatible as error:
             raise Incompatible(f"holds an element that {error}", hint=error.hint) from None
-        if isinstance(found, Leaf) and found.cut is not None:
+        # Of a variable with other values on other paths, a tensor without dims fills one that has some; of a
+        # list it is an element with a shape of its own.
+        if isinstance(found, Leaf) and (found.cut is not None or found.filled):
             raise Incompatible("holds tensors of different shapes", code="")
         if not isinstance(found, Leaf):
             if held:
@@ -228,8 +230,20 @@ def _column(leaves: Sequence[Any]) -> object:
         if other.options != first.options:
             raise Incompatible("holds elements of different kinds", code="")
         dtype = host_scalars.promoted(first.dtype, other.dtype)
-        first = replace(first, dtype=dtype, number=first.number and other.number, filled=False)
+        promoted = first.promoted or other.promoted or first.dtype != other.dtype
+        first = replace(first, dtype=dtype, number=first.number and other.number, promoted=promoted)
+    if first.promoted:
+        note_promoted("an element of a list", first.dtype)
     return first
+
+
+def note_promoted(what: str, dtype: torch.dtype) -> None:
+    """Say that a value which a tensor chooses among several has one dtype whichever it is."""
+    trace.note(
+        "warning",
+        "dtype-promoted",
+        f"{what} has another dtype than the others: in the program it is {dtype} whichever is chosen",
+    )
 
 
 def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:

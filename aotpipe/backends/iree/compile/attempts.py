@@ -131,14 +131,19 @@ class Workplace:
         self, name: str, chosen: tuple[str, ...], timeout_s: float, last: Sequence[Rewrite] = ()
     ) -> Attempt:
         """Compile once, with rewrites of what the compiler makes before it writes the bytecode."""
-        outcome, made = self._run([*chosen, *_STATISTICS, *(["--compile-to=vm"] if last else [])], timeout_s)
-        if last and made is not None:
+        # Flags of the user's that end or begin in another phase leave none for the rewrites.
+        in_two = bool(last) and not any(
+            flag.startswith(("--compile-to", "--compile-from")) for flag in chosen
+        )
+        outcome, made = self._run([*chosen, *_STATISTICS, *["--compile-to=vm"] * in_two], timeout_s)
+        if in_two and made is not None:
             (self.folder / _VM).write_bytes(rewritten(made, last) or made)
             left_s = timeout_s - outcome.wall_s
             rest = [flag for flag in chosen if flag != FROM_INPUT]
             end, made = self._run([*rest, "--compile-from=vm"], left_s, _VM)
             outcome = replace(
                 end,
+                stderr=outcome.stderr + end.stderr,
                 wall_s=outcome.wall_s + end.wall_s,
                 peak_rss_bytes=max(outcome.peak_rss_bytes, end.peak_rss_bytes),
             )

@@ -394,7 +394,7 @@ def test_code_that_decides_on_nothing_knows_its_length(model):
             lambda out: len(set(out)),
             lambda out: [*map(torch.neg, out)],
             lambda out: max(*out),
-            lambda out: collections.deque(out),
+            lambda out: len(collections.deque(out, 3) * 2),
             lambda out: {**dict(enumerate(out))},
             lambda out: out[1::2],
         ],

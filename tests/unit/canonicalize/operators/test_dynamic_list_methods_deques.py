@@ -86,3 +86,36 @@ def inserted_where_a_tensor_says(x, n):
 )
 def test_elements_come_and_go_as_in_eager(model):
     check(model, *CASES)
+
+
+def full_by_other_ways(x, n):
+    q = deque(maxlen=3)
+    for i in range(4):
+        if x[i] > 0:
+            q.append(x[i])
+    made, added = deque(q, maxlen=2), q + deque([x[4]])
+    q += [x[0], x[1]]
+    q.extend(made)
+    return torch.stack(list(q)), len(made), len(added), added[-1]
+
+
+def inserted_into_a_full_one(x, n):
+    q = deque(maxlen=3)
+    for i in range(4):
+        if x[i] > 0:
+            q.append(x[i])
+    q.insert(-1, x[5])
+    return torch.stack(list(q))
+
+
+def inserted_from_the_end(x, n):
+    held = [x[0], x[1], x[2]]
+    held.insert(-1, n.item())
+    held.insert(-10, 7.0)
+    return [float(each) for each in held]
+
+
+@pytest.mark.parametrize("model", [full_by_other_ways, inserted_into_a_full_one, inserted_from_the_end])
+def test_what_finds_no_room_is_as_in_eager(model):
+    """`+=` and `deque(q, maxlen)` forgot a deque's room, and a place from the end was one from the start."""
+    check(model, *CASES[1:], CASES[0])

@@ -8,6 +8,10 @@ import heapq
 import pytest
 import torch
 
+from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
 from tests.sweep import sweep
 from tests.unit.canonicalize.trace.agree import check
 
@@ -133,3 +137,54 @@ def sorted_names(x, n):
 def test_texts_that_a_tensor_chooses_are_sorted_by_their_letters():
     """They were sorted by the order in which the model names them, and were numbers afterwards."""
     check(sorted_names, *CASES)
+
+
+def searched_in_a_part(x, n):
+    rows = [1.0, 2.0, 2.0, 4.0, 5.0]
+    held = [x[0] * 0 + each for each in rows]
+    pairs = [(1, x[0]), (3, x[1]), (5, x[2])]
+    bisect.insort(pairs, (n.item(), x[3]), key=lambda pair: pair[0])
+    bisect.insort_left(rows, n.item(), 1, 4)
+    return (
+        bisect.bisect(held, n.item(), 1, 3),
+        bisect.bisect_left(held, n.item(), lo=2),
+        bisect.bisect_left(range(5), n.item() + 0.5, key=lambda at: held[at]),
+        bisect.bisect(held, 2.5, n.item() - 1, 4),
+        [pair[1] for pair in pairs],
+        rows,
+    )
+
+
+def pushed_beside_what_ties(x, n):
+    heap = [(1, x), (3, x * 3), (3, x * 5)]
+    popped = heapq.heappushpop(heap, (n.item(), x * 2))
+    return popped[1], heap[0][1]
+
+
+@pytest.mark.parametrize(
+    ("model", "cases"), [(searched_in_a_part, CASES), (pushed_beside_what_ties, CASES[1:] + CASES[:1])]
+)
+def test_what_python_does_not_look_at_does_not_count(model, cases):
+    """`lo`, `hi` and `key` were left out; a heap that keeps its elements compared those below its first."""
+    check(model, *cases)
+
+
+def mixed(x, n):
+    heap = [1, 2.5]
+    heapq.heappush(heap, n.item())
+    return max(n.item(), 0.5), heapq.heappop(heap)
+
+
+def of_other_shapes(x, n):
+    return [x, x.sum()][n.item() % 2]
+
+
+def test_elements_that_have_no_dtype_or_shape_in_common():
+    canonical = canonicalize(as_spec(mixed, args=CASES[0]))
+    findings = export(canonical).findings
+    assert [each.message.split(" has ")[0] for each in findings if each.code == "dtype-promoted"] == [
+        "an element of a list",
+        "what `min` or `max` gives",
+    ]
+    with pytest.raises(ExportFailed, match="tensors of different shapes"):
+        export(canonicalize(as_spec(of_other_shapes, args=CASES[0])))

@@ -72,6 +72,6 @@ FIX: Final = Fix(
         # A module of several branches; no other was seen to have ends that are merged.
         re.compile(rb"scf\.if.*scf\.if", re.DOTALL),
         # A block that is handed one value twice.
-        re.compile(rb"\^bb\d+\([^:)]*?(%\w+), [^:)]*?\1[, ]"),
+        re.compile(rb"\^bb\d+\([^:)]*?(%\w+(?:#\d+)?), [^:)]*?\1[, ]"),
     ),
 )

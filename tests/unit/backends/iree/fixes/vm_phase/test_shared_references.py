@@ -42,6 +42,14 @@ def test_a_reference_is_handed_on_once() -> None:
     assert first != second
 
 
+@pytest.mark.parametrize(
+    ("first", "is_seen"), [("%r#0, %r#0", True), ("%a, %n, %a", True), ("%r#0, %r#1", False)]
+)
+def test_a_reference_handed_on_twice_is_seen(first: str, is_seen: bool) -> None:
+    text = f"vm.br ^bb12({first} : !vm.ref<!hal.buffer>, !vm.ref<!hal.buffer>)".encode()
+    assert bool(shared_references.FIX.apply.seen_as.search(text)) == is_seen
+
+
 def test_other_branches_stay() -> None:
     assert rewritten(_MODULE.format(first="%a, %b, %n").encode(), [shared_references.FIX.apply]) is None
 
