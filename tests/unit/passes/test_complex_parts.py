@@ -49,7 +49,7 @@ class Numbers(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = self.convolution(c[None]) + (c / (1 + 2j)).sum() - x[0, 0] / (2 - 1j) + (1 - 3j)
-        whole = torch.arange(3) / (0.5 + 1.5j)
+        whole = torch.arange(4) / (0.5 + 1.5j)
         return torch.view_as_real(found - 2j + whole), torch.view_as_real((1j - c) * (x[:, :3] / c) * 0.5j)
 
 
