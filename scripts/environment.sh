@@ -8,6 +8,8 @@ if command -v flock >/dev/null; then flock "$environment_lock"; fi  # macOS has 
 stamp=$({ sed -n '/^\[build-system\]/,/^\[tool\./p' pyproject.toml; cat requirements/no-deps.txt; } | sha256sum)
 if [[ ! -x .venv/bin/python || "$(cat .venv/stamp 2>/dev/null)" != "$stamp" ]]; then
   echo "making .venv (torch and the IREE compiler: some minutes the first time)" >&2
+  # `venv --clear` would empty the environment that it points to.
+  if [[ -L .venv ]]; then echo ".venv is a link to an environment of other dependencies: remove it" >&2; exit 1; fi
   python=${PYTHON:-python3}
   # Debian's python3 may come without ensurepip; its pip can then fill an environment from outside.
   "$python" -m venv --clear .venv >/dev/null 2>&1 || {
