@@ -90,6 +90,7 @@ from aotpipe.errors import ServeError
 )
 @click.option("--model-control", is_flag=True, help="Let requests load and unload models.")
 @click.option("--access-log", is_flag=True, help="Write a line of JSON to stderr for each request.")
+@click.option("--traces", is_flag=True, help="Export OpenTelemetry spans, as OTEL_* in the environment say.")
 @options.islands
 def serve(
     *,

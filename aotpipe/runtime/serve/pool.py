@@ -126,6 +126,8 @@ class _Worker(asyncio.Protocol):
             writes += places
             for call in batch:
                 call.started = now
+                if call.spans is not None:
+                    call.spans.sent()
         try:
             view = self._requests[slot].reserve(size)
         except OSError as error:
@@ -163,6 +165,8 @@ class _Worker(asyncio.Protocol):
         for batch, answer in zip(sent.batches, message["calls"], strict=True):
             for call, result in zip(batch, answer["results"], strict=True):
                 call.run_ns = answer["ns"]
+                if call.spans is not None:
+                    call.spans.ran(batch, answer["at"], answer["ns"])
                 error = _error(result) if "error" in result else None
                 self._pool.on_result(self, call, error)
                 if error is not None:

@@ -165,6 +165,8 @@ class Model:
         Raises:
             AotpipeError: It is refused, or fails.
         """
+        if call.spans is not None:
+            call.spans.queued(self.name, self.version, call.entry)
         self.pool.submit(call)
         outputs = await call.future
         self.metrics.answered(call, asyncio.get_running_loop().time())

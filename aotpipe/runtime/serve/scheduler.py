@@ -59,6 +59,7 @@ class Call:
         key: Equal for calls that may be batched with each other.
         started: When it was sent to a worker.
         run_ns: How long the program ran, with the calls that it was batched with.
+        spans: Where its time is traced; None where it is not.
     """
 
     entry: str
@@ -75,6 +76,7 @@ class Call:
     key: object = None
     started: float = 0.0
     run_ns: int = 0
+    spans: Any = None
 
     def is_late(self, now: float) -> bool:
         """Whether its caller no longer waits."""

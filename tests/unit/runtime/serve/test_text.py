@@ -68,11 +68,7 @@ def test_a_text_is_read_only_where_its_tokens_could_be_few_enough(monkeypatch: p
     model.normalizer = tokenizers.normalizers.NFC()
     tokenizer = Tokenizer(bundle(monkeypatch, tokenizer=model.to_str().encode()))
     assert tokenizer.tokens("a" * 6, 3) == (1, 1, 1)
-    assert tokenizer.tokens("a\u0301" * 3, 3) == (
-        2,
-        2,
-        2,
-    )  # six characters become three
+    assert tokenizer.tokens("a\u0301" * 3, 3) == (2, 2, 2)  # six characters become three
     with pytest.raises(RequestInvalid, match="25 characters; more than 24 are not read"):
         tokenizer.tokens("a" * 25, 3)
 
