@@ -24,29 +24,7 @@ from aotpipe.errors import ServeError
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes of each model."
 )
 @click.option("--threads", type=click.IntRange(1), help="Of each process. [default: as the runtime chooses]")
-@click.option(
-    "--max-batch-size",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Rows of calls that are run as one; 0 runs each call on its own.",
-)
-@click.option(
-    "--preferred-batch-size",
-    type=click.IntRange(1),
-    multiple=True,
-    help="Rows that are run at once; may be given several times. [default: --max-batch-size]",
-)
-@click.option(
-    "--max-queue-delay-us",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="How long a call waits for others to be batched with.",
-)
-@click.option(
-    "--max-queue-size", type=click.IntRange(1), default=1024, show_default=True, help="Calls that may wait."
-)
+@options.batching
 @click.option(
     "--max-body-bytes", type=click.IntRange(1), default=64 << 20, show_default=True, help="Of a request."
 )
