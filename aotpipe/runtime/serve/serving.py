@@ -96,7 +96,7 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     counted = Metrics()
-    traces = _traces() if listen.traces else None
+    tracing = traces() if listen.traces else None
     repository = Repository(named(bundles), options, counted)
     application = Application(
         repository,
@@ -106,7 +106,7 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         token=listen.token,
         model_control=listen.model_control,
         access_log=listen.access_log,
-        traces=traces,
+        traces=tracing,
     )
     listener = _listener(listen)
     server = _Server(_config(application, listen))
@@ -115,7 +115,7 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
     reloads: list[asyncio.Task[None]] = []
     try:
         if listen.grpc_port is not None:
-            grpc_server = await _grpc(repository, application, listen, traces)
+            grpc_server = await _grpc(repository, application, listen, tracing)
         loading = loop.create_task(_load(repository))
         end = loop.create_task(ending.wait())
         await asyncio.wait((loading, end), return_when=asyncio.FIRST_COMPLETED)
@@ -140,8 +140,8 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         if grpc_server is not None:
             await grpc_server.stop(_GRACE_S)
         await repository.close()
-        if traces is not None:
-            await asyncio.to_thread(traces.close)
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def _let_none_connect(listener: socket.socket) -> None:
@@ -169,7 +169,12 @@ def _listener(listen: Listen) -> socket.socket:
         ) from error
 
 
-def _traces() -> Any:
+def traces() -> Any:
+    """The traces that OTEL_* say.
+
+    Raises:
+        ServeError: The extra `otel` or an exporter is not installed.
+    """
     try:
         from aotpipe.runtime.serve.traces import Traces
     except ModuleNotFoundError as error:
@@ -177,7 +182,7 @@ def _traces() -> Any:
     return Traces.from_environment()
 
 
-async def _grpc(repository: Repository, application: Application, listen: Listen, traces: Any) -> Any:
+async def _grpc(repository: Repository, application: Application, listen: Listen, tracing: Any) -> Any:
     try:
         from aotpipe.runtime.serve import grpc
     except ModuleNotFoundError as error:
@@ -188,7 +193,7 @@ async def _grpc(repository: Repository, application: Application, listen: Listen
         timeout_s=listen.timeout_s,
         token=listen.token,
         model_control=listen.model_control,
-        traces=traces,
+        traces=tracing,
     )
     tls = None
     if listen.tls_key and listen.tls_cert:

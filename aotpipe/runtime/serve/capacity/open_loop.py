@@ -127,8 +127,8 @@ def ask(port: int, request: bytes, *, rps: float, requests: int, seed: int = 0) 
 
         receiving = threading.Thread(target=receive, daemon=True)
         connections: list[Connection] = []
+        start = time.perf_counter()
         try:
-            start = time.perf_counter()
             receiving.start()
             for moment in moments:
                 due = start + moment
