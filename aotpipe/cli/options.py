@@ -313,6 +313,13 @@ compiling = _all(
     ),
     click.option("--jobs", type=click.IntRange(min=1), help="Compiles at a time. [default: one per core]"),
     click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="What runs compilers: this host, or tasks of Ray on the cluster that RAY_ADDRESS names.",
+    ),
+    click.option(
         "--compile-timeout",
         "timeout_s",
         type=click.FloatRange(min=1),
