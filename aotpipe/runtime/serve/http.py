@@ -268,11 +268,11 @@ class Application:
         return _compressed(_json(form.whole(found)), request.headers)
 
     async def _live(self, request: _Request) -> Answer:  # noqa: ARG002
-        return Answer(200, [b""])
+        return _json({"live": True})
 
     async def _ready(self, request: _Request) -> Answer:  # noqa: ARG002
         if self._repository.is_ready and not self.is_draining:
-            return Answer(200, [b""])
+            return _json({"ready": True})
         rows = [row for row in self._repository.index() if row["state"] != "READY"]
         why = "; ".join(f"{row['name']}: {row['reason']}" for row in rows)
         return _error(503, "the server is ending" if self.is_draining else f"not every model is ready: {why}")
@@ -287,7 +287,7 @@ class Application:
     async def _model_ready(self, request: _Request) -> Answer:
         model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
         return (
-            Answer(200, [b""])
+            _json({"name": model.name, "ready": True})
             if model.is_ready
             else _error(503, f"{model.name} is not ready: {model.pool.reason}")
         )

@@ -34,6 +34,12 @@ def answer(server: Server) -> np.ndarray:
     return np.array(output["data"], np.float32).reshape(output["shape"])
 
 
+def test_health_is_told_in_json_as_the_protocol_says(served: Server) -> None:
+    assert served.ask("/v2/health/live") == (200, {"live": True})
+    assert served.ask("/v2/health/ready") == (200, {"ready": True})
+    assert served.ask("/v2/models/mlp/ready") == (200, {"name": "mlp", "ready": True})
+
+
 @pytest.mark.parametrize("binary_in", [False, True])
 @pytest.mark.parametrize("binary_out", [False, True])
 @pytest.mark.parametrize("compression", [None, "gzip", "deflate"])
