@@ -24,7 +24,7 @@ from aotpipe.build import matrix, report_folder
 from aotpipe.build import report as reports
 from aotpipe.build.budgets import Limit
 from aotpipe.build.cache import Cache
-from aotpipe.build.compile_stage import CompileSettings, Compiling
+from aotpipe.build.compile_stage import CompileSettings, Compiling, Engine
 from aotpipe.build.draft import DEFAULT_FOLDER, Draft
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.formats import page
@@ -111,6 +111,7 @@ def build(
     fat: bool = False,
     variants: bool = True,
     jobs: int | None = None,
+    engine: Engine = "local",
     timeout_s: float | None = None,
     memory_limit_bytes: int | None = None,
     latency: bool = True,
@@ -136,7 +137,8 @@ def build(
         fat: One program for several devices: of IREE's targets, the first of each driver.
         variants: Give targets that have them (`Target.variants`) the programs for CPUs that have more than
             they ask for, which are loaded there; a fat program has none.
-        jobs: Compiles at a time; one per core where None.
+        jobs: Compiles at a time; one per core where None, or all of them where Ray runs them.
+        engine: What runs the compilers: this host, or `ray`, the hosts of a cluster.
         timeout_s: Limit of one compile.
         memory_limit_bytes: Limit of one compile.
         latency: Time each program beside eager.
@@ -168,6 +170,7 @@ def build(
         fat=fat,
         variants=variants,
         jobs=jobs,
+        engine=engine,
         timeout_s=timeout_s,
         memory_limit_bytes=memory_limit_bytes,
         latency=latency,

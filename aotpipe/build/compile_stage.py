@@ -17,7 +17,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from functools import partial
+from typing import Any, Final, Literal, Self
 
 from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
 from aotpipe.backends.iree.compile import compiler as iree
@@ -31,6 +32,8 @@ from aotpipe.errors import AotpipeError, CompileError
 from aotpipe.runtime import process
 from aotpipe.runtime.store import Entry
 
+Engine = Literal["local", "ray"]
+
 _PROGRAM: Final = "program"
 _INDEX: Final = "compiled.json"
 _HEED_SIGNALS_S: Final = 0.5
@@ -42,7 +45,9 @@ class CompileSettings:
 
     Attributes:
         fat: Whether several targets share a program, where that is possible (`backends.iree.compile.flags`).
-        jobs: Compiles at a time; one per core where None.
+        jobs: Compiles at a time; one per core where None, or all of them where Ray runs them.
+        engine: What runs them: this host, or `ray`, tasks on the hosts of a cluster. A program for the CPU of
+            this host is compiled here.
         timeout_s, memory_limit_bytes: Of one compile; the compiler's own where None.
         cache: Whether programs are kept in the store, and those of earlier builds are used.
     """
@@ -50,6 +55,7 @@ class CompileSettings:
     extra_flags: tuple[str, ...] = ()
     fat: bool = False
     jobs: int | None = None
+    engine: Engine = "local"
     timeout_s: float | None = None
     memory_limit_bytes: int | None = None
     cache: bool = True
@@ -73,7 +79,8 @@ class Compiling:
         self.targets = tuple(targets)
         self.settings = settings
         self.cache = cache
-        self._workers = min(settings.jobs or os.cpu_count() or 1, len(targets))
+        at_a_time = len(targets) if settings.engine == "ray" else os.cpu_count() or 1
+        self._workers = min(settings.jobs or at_a_time, len(targets))
         self._stop, self._idle = threading.Event(), threading.Semaphore(self._workers)
         self._pool = ThreadPoolExecutor(
             self._workers, thread_name_prefix="compile", initializer=ignore_this_thread
@@ -167,13 +174,24 @@ class Compiling:
             more["memory_limit_bytes"] = self.settings.memory_limit_bytes
             if self.settings.timeout_s is not None:
                 more["timeout_s"] = self.settings.timeout_s
-            compiled = tool.compile(
+            run = tool.compile
+            if self.settings.engine == "ray" and not any(each.is_host for each in (target, *beside)):
+                run = partial(_ray_tasks().compile, stop=self._stop)
+            compiled = run(
                 lowered, target, extra_flags=flags, fallback=fallback, log_dir=self.cache.logs, **more
             )
             running.peak_rss_bytes = compiled.stats.peak_rss_bytes
             running.size_bytes = len(compiled.payload)
             self.cache.put("compiled", key, lambda: {_PROGRAM: compiled.payload, _INDEX: dumps(compiled)})
             return compiled
+
+
+def _ray_tasks() -> Any:
+    try:
+        from aotpipe.build import ray_tasks
+    except ModuleNotFoundError as error:
+        raise CompileError(f"{error.name} is not installed", hint="pip install 'aotpipe[ray]'") from error
+    return ray_tasks
 
 
 def program_of(result: Compiled | AotpipeError) -> Compiled:

@@ -54,6 +54,7 @@ _COMMANDS: Final = {
     "islands": ("bundles", "Show and time the chain of a bundle of which a part is Python."),
     "selftest": ("bundles", "Run a bundle's recorded calls on this host; needs no torch."),
     "serve": ("serve", "Answer requests over HTTP with the programs of bundles; needs no torch."),
+    "plan": ("plan", "Say how many servers, cores and how much memory answer a rate of requests in time."),
     "archive": ("bundles", "Write a bundle as one file."),
     "push": ("registries", "Push a bundle to an OCI registry."),
     "pull": ("registries", "Pull a bundle from an OCI registry."),

@@ -273,6 +273,35 @@ def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return lambda function: functools.reduce(lambda found, option: option(found), reversed(options), function)
 
 
+batching = _all(
+    click.option(
+        "--max-batch-size",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Rows of calls that are run as one; 0 runs each call on its own.",
+    ),
+    click.option(
+        "--preferred-batch-size",
+        type=click.IntRange(1),
+        multiple=True,
+        help="Rows that are run at once; may be given several times. [default: --max-batch-size]",
+    ),
+    click.option(
+        "--max-queue-delay-us",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="How long a call waits for others to be batched with.",
+    ),
+    click.option(
+        "--max-queue-size",
+        type=click.IntRange(1),
+        default=1024,
+        show_default=True,
+        help="Calls that may wait.",
+    ),
+)
 compiling = _all(
     click.option(
         "--flag",
@@ -283,6 +312,13 @@ compiling = _all(
         "iree-compile; may be given several times.",
     ),
     click.option("--jobs", type=click.IntRange(min=1), help="Compiles at a time. [default: one per core]"),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="What runs compilers: this host, or tasks of Ray on the cluster that RAY_ADDRESS names.",
+    ),
     click.option(
         "--compile-timeout",
         "timeout_s",

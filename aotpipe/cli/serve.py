@@ -24,29 +24,7 @@ from aotpipe.errors import ServeError
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes of each model."
 )
 @click.option("--threads", type=click.IntRange(1), help="Of each process. [default: as the runtime chooses]")
-@click.option(
-    "--max-batch-size",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Rows of calls that are run as one; 0 runs each call on its own.",
-)
-@click.option(
-    "--preferred-batch-size",
-    type=click.IntRange(1),
-    multiple=True,
-    help="Rows that are run at once; may be given several times. [default: --max-batch-size]",
-)
-@click.option(
-    "--max-queue-delay-us",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="How long a call waits for others to be batched with.",
-)
-@click.option(
-    "--max-queue-size", type=click.IntRange(1), default=1024, show_default=True, help="Calls that may wait."
-)
+@options.batching
 @click.option(
     "--max-body-bytes", type=click.IntRange(1), default=64 << 20, show_default=True, help="Of a request."
 )
@@ -90,6 +68,21 @@ from aotpipe.errors import ServeError
 )
 @click.option("--model-control", is_flag=True, help="Let requests load and unload models.")
 @click.option("--access-log", is_flag=True, help="Write a line of JSON to stderr for each request.")
+@click.option("--traces", is_flag=True, help="Export OpenTelemetry spans, as OTEL_* in the environment say.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="What runs it: this process, or replicas of Ray Serve on the cluster that RAY_ADDRESS names.",
+)
+@click.option("--replicas", type=click.IntRange(1), help="Of Ray Serve. [default: 1]")
+@click.option(
+    "--max-replicas", type=click.IntRange(1), help="Ray scales up to so many. [default: --replicas]"
+)
+@click.option(
+    "--target-ongoing-requests", type=click.FloatRange(0, min_open=True), help="Of a replica. [default: 8]"
+)
 @options.islands
 def serve(
     *,
@@ -107,6 +100,10 @@ def serve(
     token_file: Path | None,
     islands: tuple[str, ...],
     require_signature: Path | None,
+    engine: str,
+    replicas: int | None,
+    max_replicas: int | None,
+    target_ongoing_requests: float | None,
     **listen: object,
 ) -> None:
     """Answer the Open Inference Protocol v2 over HTTP with the programs of bundles; needs no torch.
@@ -115,35 +112,49 @@ def serve(
     """
     if bool(listen["tls_cert"]) != bool(listen["tls_key"]):
         raise click.UsageError("--tls-cert and --tls-key belong together")
+    scale = {
+        name: value
+        for name, value in (
+            ("replicas", replicas),
+            ("most_replicas", max_replicas),
+            ("ongoing_requests", target_ongoing_requests),
+        )
+        if value is not None
+    }
+    if scale and engine != "ray":
+        raise click.UsageError(
+            "--replicas, --max-replicas and --target-ongoing-requests belong to --engine ray"
+        )
     serving = _imported("serving")
-    token = _token(token_file) if token_file else ""
-    serving.run(
-        bundles,
-        _imported("repository").Options(
-            target=target,
-            workers=workers,
-            threads=threads,
-            islands=islands,
-            require_signature=require_signature,
-            limits=_imported("scheduler").Limits(
-                max_batch_size=max_batch_size,
-                preferred_batch_size=preferred_batch_size,
-                max_queue_delay_s=max_queue_delay_us / 1e6,
-                max_queue_size=max_queue_size,
-                max_sessions=max_sessions,
-                session_idle_s=session_idle_s,
-                call_timeout_s=call_timeout_s,
-            ),
+    models = _imported("repository").Options(
+        target=target,
+        workers=workers,
+        threads=threads,
+        islands=islands,
+        require_signature=require_signature,
+        limits=_imported("scheduler").Limits(
+            max_batch_size=max_batch_size,
+            preferred_batch_size=preferred_batch_size,
+            max_queue_delay_s=max_queue_delay_us / 1e6,
+            max_queue_size=max_queue_size,
+            max_sessions=max_sessions,
+            session_idle_s=session_idle_s,
+            call_timeout_s=call_timeout_s,
         ),
-        serving.Listen(**listen, token=token),
     )
+    where = serving.Listen(**listen, token=_token(token_file) if token_file else "")
+    if engine == "ray":
+        on_ray = _imported("ray_engine", extra="ray")
+        on_ray.run(bundles, models, where, on_ray.Scale(**scale))
+    else:
+        serving.run(bundles, models, where)
 
 
-def _imported(module: str) -> Any:
+def _imported(module: str, extra: str = "serve") -> Any:
     try:
         return import_module(f"aotpipe.runtime.serve.{module}")
     except ModuleNotFoundError as error:
-        raise ServeError(f"{error.name} is not installed", hint="pip install 'aotpipe[serve]'") from error
+        raise ServeError(f"{error.name} is not installed", hint=f"pip install 'aotpipe[{extra}]'") from error
 
 
 def _token(file: Path) -> str:

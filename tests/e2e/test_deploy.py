@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from aotpipe.cli.serve import serve
 
@@ -35,3 +36,32 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", str(tmp_path / "aotpipe.service")], capture_output=True, text=True
     )
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+KUBERNETES = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+
+
+def test_the_parts_of_the_kubernetes_example_name_each_other() -> None:
+    deployment, service, budget = KUBERNETES
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        deployment["spec"]["selector"]["matchLabels"],
+        service["spec"]["selector"],
+        budget["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector == labels
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert {word for word in container["args"] if word.startswith("--")} <= KNOWN
+    ports = {port["name"] for port in container["ports"]}
+    assert {container[probe]["httpGet"]["port"] for probe in container if probe.endswith("Probe")} == ports
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == ports
+    user = re.search(r"^USER (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert user
+    assert str(deployment["spec"]["template"]["spec"]["securityContext"]["runAsUser"]) == user[1]
+
+
+@pytest.mark.parametrize("resource", KUBERNETES, ids=[each["kind"] for each in KUBERNETES])
+def test_the_kubernetes_example_fits_its_schemas(resource: dict[str, object]) -> None:
+    pytest.importorskip("kubernetes_validate", reason="its schemas are 108 MB").validate(
+        resource, "1.37", strict=True
+    )

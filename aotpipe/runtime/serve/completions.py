@@ -104,7 +104,7 @@ async def read(kind: Kind, data: Mapping[str, Any], model: Model, *, is_stream: 
             for each in _WITHOUT_EFFECT.get(name, ())
         ):
             raise RequestInvalid(f"{name[:80]}={str(value)[:80]} is not supported", hint="leave it out")
-    prompt, gives_ids = await asyncio.to_thread(_prompt, kind, given, model)
+    prompt, gives_ids = await asyncio.to_thread(_prompt, kind, given, model, generator.sizes.prompt)
     left = generator.sizes.cache - len(prompt)
     default = _FEW_TOKENS if kind != "chat" else left
     most = given.get("max_completion_tokens", given.get("max_tokens", min(default, max(left, 1))))
@@ -219,10 +219,10 @@ def event(data: object) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 
-def _prompt(kind: Kind, given: Mapping[str, Any], model: Model) -> tuple[tuple[int, ...], bool]:
-    """The tokens of a prompt, and whether they came as such."""
+def _prompt(kind: Kind, given: Mapping[str, Any], model: Model, most: int) -> tuple[tuple[int, ...], bool]:
+    """The tokens of a prompt, and whether they came as such; one that has more than `most` may be refused."""
     if kind == "chat":
-        return model.tokenizer.chat(_messages(given.get("messages"))), False
+        return model.tokenizer.chat(_messages(given.get("messages"), most), most), False
     names = ("text_input", "input_ids") if kind == "generate" else ("prompt",)
     found = [given[name] for name in names if name in given]
     if len(found) == 1:
@@ -230,7 +230,11 @@ def _prompt(kind: Kind, given: Mapping[str, Any], model: Model) -> tuple[tuple[i
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
             [prompt] = prompt
         if isinstance(prompt, str):
-            return model.tokenizer.tokens(prompt), False
+            return model.tokenizer.tokens(prompt, most), False
+        if isinstance(prompt, list) and len(prompt) > most:
+            raise RequestInvalid(
+                f"the prompt has {len(prompt)} tokens; it may have {most}", hint="shorten it"
+            )
         if isinstance(prompt, list) and all(type(token) is int for token in prompt):
             return tuple(prompt), True
     raise RequestInvalid(
@@ -239,9 +243,11 @@ def _prompt(kind: Kind, given: Mapping[str, Any], model: Model) -> tuple[tuple[i
     )
 
 
-def _messages(given: object) -> list[dict[str, Any]]:
+def _messages(given: object, most: int) -> list[dict[str, Any]]:
     if not isinstance(given, list) or not given:
         raise RequestInvalid('the request lacks its list of "messages"')
+    if len(given) > most:
+        raise RequestInvalid(f"the chat has {len(given)} messages; a prompt may have {most} tokens")
     found = []
     for each in given:
         content = each.get("content") if isinstance(each, dict) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
@@ -20,6 +20,9 @@ from aotpipe.runtime.serve import protocol
 from aotpipe.runtime.serve.grpc_messages import MESSAGES, SERVICE
 from aotpipe.runtime.serve.repository import Repository
 from aotpipe.runtime.serve.tensors import DATATYPES, Tensor
+
+if TYPE_CHECKING:
+    from aotpipe.runtime.serve.traces import Traces
 
 _CODES: Final = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -52,6 +55,7 @@ class Service:
         timeout_s: How long a call may wait unless its request says so.
         token: What a call has to bear in its metadata; none where it is empty.
         model_control: Whether a call may load and unload models.
+        traces: Where calls are traced; None where they are not.
     """
 
     def __init__(
@@ -62,11 +66,13 @@ class Service:
         timeout_s: float | None,
         token: str,
         model_control: bool,
+        traces: Traces | None = None,
     ) -> None:
         self._repository = repository
         self._is_draining = is_draining
         self._timeout_s = timeout_s
         self._model_control = model_control
+        self._traces = traces
         self._token = f"Bearer {token}" if token else ""
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -150,12 +156,32 @@ class Service:
             raise protocol.no_control()
 
     async def _ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self._traces is None:
+            return await self._inferred(request, context, None)
+        said = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": "ModelInfer"}
+        headers = {name: str(value) for name, value in context.invocation_metadata() or ()}
+        spans = self._traces.begin(f"{SERVICE}/ModelInfer", headers, said)
+        status = 0
+        try:
+            answer = await self._inferred(request, context, spans)
+            status = 200
+        except Exception as error:
+            status = protocol.status(error) if isinstance(error, AotpipeError) else 500
+            raise
+        finally:
+            if spans:
+                code = grpc.StatusCode.OK if status == 200 else _CODES.get(status, grpc.StatusCode.INTERNAL)
+                spans.end({"rpc.grpc.status_code": code.value[0]} if status else {}, status)
+        return answer
+
+    async def _inferred(self, request: Any, context: Any, spans: Any) -> Any:
         model = self._repository.model(request.model_name, request.model_version)
         left = context.time_remaining()
         limits = [each for each in (left, self._timeout_s) if each is not None]
         with model.metrics.counting_failures():
             data, tail = _request(request)
             read = protocol.from_json(data, tail, model.entries, timeout_s=min(limits, default=None))
+            read.call.spans = spans
             outputs = await model.answer(read.call)
         by_name = {tensor.name: tensor for tensor in outputs}
         names = by_name if read.wanted is None else [name for name, _ in read.wanted if name in by_name]

@@ -19,7 +19,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -27,6 +27,9 @@ from aotpipe import __version__
 from aotpipe.errors import AotpipeError, RequestInvalid, RequestTooLarge
 from aotpipe.runtime.serve import completions, metrics, openapi, protocol
 from aotpipe.runtime.serve.repository import Repository
+
+if TYPE_CHECKING:
+    from aotpipe.runtime.serve.traces import Spans, Traces
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -91,6 +94,7 @@ class _Request:
     receive: Receive
     headers: Mapping[bytes, bytes]
     matched: Mapping[str, str]
+    spans: Spans | None
 
 
 class Application:
@@ -103,6 +107,7 @@ class Application:
         token: What a request has to bear; none where it is empty.
         model_control: Whether a request may load and unload models.
         access_log: Whether a line of JSON is written to stderr for each request.
+        traces: Where requests are traced; None where they are not.
     """
 
     def __init__(
@@ -115,9 +120,11 @@ class Application:
         token: str = "",
         model_control: bool = False,
         access_log: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         self._repository = repository
         self._counted = counted
+        self._traces = traces
         self._max_body_bytes = max_body_bytes
         self._timeout_s = timeout_s
         self._token = f"Bearer {token}".encode() if token else b""
@@ -133,8 +140,9 @@ class Application:
             return
         start = time.perf_counter()
         self.active += 1
+        spans, status = self._spans(scope) if self._traces else None, 0
         try:
-            answer = await self._answer(scope, receive)
+            answer = await self._answer(scope, receive, spans)
             length = sum(map(len, answer.parts))
             headers = [(b"content-type", answer.type.encode()), *answer.headers]
             if answer.stream is None:
@@ -148,12 +156,23 @@ class Application:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             last = answer.parts[-1] if answer.parts and scope["method"] != "HEAD" else b""
             await send({"type": "http.response.body", "body": last})
+            status = answer.status
         finally:
             self.active -= 1
+            if spans:
+                spans.end({"http.response.status_code": status} if status else {}, status)
         if self._access_log:
             self._log(scope, answer, length, time.perf_counter() - start)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    def _spans(self, scope: Scope) -> Spans | None:
+        """Spans of a call of a model; what only looks at the server is not traced."""
+        if scope["method"] != "POST" or self._traces is None:
+            return None
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        said = {"http.request.method": "POST", "url.path": scope["path"], "url.scheme": scope["scheme"]}
+        return self._traces.begin("POST", headers, said)
+
+    async def _answer(self, scope: Scope, receive: Receive, spans: Spans | None) -> Answer:
         headers = dict(scope["headers"])
         path = scope["path"]
         try:
@@ -165,8 +184,10 @@ class Application:
                     continue
                 if scope["method"] == method or (scope["method"] == "HEAD" and method == "GET"):
                     matched = {key: value for key, value in found.groupdict().items() if value is not None}
+                    if spans:
+                        spans.rename(f"POST {name}")
                     answer: Answer = await getattr(self, f"_{name}")(
-                        _Request(scope, receive, headers, matched)
+                        _Request(scope, receive, headers, matched, spans)
                     )
                     return answer
                 allowed.append(method)
@@ -197,6 +218,7 @@ class Application:
             read = protocol.read(
                 body, _json_length(request.headers), model.entries, timeout_s=self._timeout_s
             )
+            read.call.spans = request.spans
             outputs = await model.answer(read.call)
             parts, json_bytes = protocol.written(read, model.name, model.version, outputs)
         if json_bytes is None:
@@ -246,11 +268,11 @@ class Application:
         return _compressed(_json(form.whole(found)), request.headers)
 
     async def _live(self, request: _Request) -> Answer:  # noqa: ARG002
-        return Answer(200, [b""])
+        return _json({"live": True})
 
     async def _ready(self, request: _Request) -> Answer:  # noqa: ARG002
         if self._repository.is_ready and not self.is_draining:
-            return Answer(200, [b""])
+            return _json({"ready": True})
         rows = [row for row in self._repository.index() if row["state"] != "READY"]
         why = "; ".join(f"{row['name']}: {row['reason']}" for row in rows)
         return _error(503, "the server is ending" if self.is_draining else f"not every model is ready: {why}")
@@ -265,7 +287,7 @@ class Application:
     async def _model_ready(self, request: _Request) -> Answer:
         model = self._repository.model(request.matched["model"], request.matched.get("version", ""))
         return (
-            Answer(200, [b""])
+            _json({"name": model.name, "ready": True})
             if model.is_ready
             else _error(503, f"{model.name} is not ready: {model.pool.reason}")
         )

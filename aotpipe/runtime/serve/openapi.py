@@ -21,8 +21,8 @@ def document() -> dict[str, Any]:
         "info": {"title": "aotpipe: Open Inference Protocol v2", "version": __version__},
         "paths": {
             "/v2": {"get": _operation("The server's name, version and extensions", "Server")},
-            "/v2/health/live": {"get": _operation("Whether the server lives")},
-            "/v2/health/ready": {"get": _operation("Whether every model is ready", errors=(503,))},
+            "/v2/health/live": {"get": _operation("Whether the server lives", "Live")},
+            "/v2/health/ready": {"get": _operation("Whether every model is ready", "Ready", errors=(503,))},
             **{
                 path: {
                     "get": _operation("A model's inputs and outputs", "Model", parameters, errors=(404, 503))
@@ -38,7 +38,7 @@ def document() -> dict[str, Any]:
                 )
             },
             "/v2/models/{model}/ready": {
-                "get": _operation("Whether a model is ready", "", model[:1], errors=(404, 503))
+                "get": _operation("Whether a model is ready", "ModelReady", model[:1], errors=(404, 503))
             },
             **{
                 path: {
@@ -114,6 +114,9 @@ def _schemas() -> dict[str, Any]:
     )
     return {
         "Error": _object({"error": text}),
+        "Live": _object({"live": {"type": "boolean"}}),
+        "Ready": _object({"ready": {"type": "boolean"}}),
+        "ModelReady": _object({"name": text, "ready": {"type": "boolean"}}),
         "Server": _object({"name": text, "version": text, "extensions": {"type": "array", "items": text}}),
         "Model": _object(
             {

@@ -23,12 +23,19 @@ from aotpipe.core.dtypes import numpy_dtype
 from aotpipe.errors import AotpipeError, NotReady, ProgramCrashed, QueueFull, UnknownModel
 from aotpipe.runtime import process
 from aotpipe.runtime.serve.channel import SLOTS, Arena, Unpacker, packed
-from aotpipe.runtime.serve.scheduler import Call, Limits, Queue, described, passed
+from aotpipe.runtime.serve.scheduler import (
+    MOST_BATCHES,
+    Call,
+    Limits,
+    Queue,
+    batches_of_message,
+    described,
+    mean_after,
+    messages_at_once,
+    passed,
+)
 from aotpipe.runtime.serve.tensors import Tensor
 
-_MOST_CALLS: Final = 16
-# Calls that together run for as long are sent in one message: waking a process costs tens of microseconds.
-_MESSAGE_NS: Final = 1_000_000
 _LOAD_TIMEOUT_S: Final = 300.0
 _WATCH_S: Final = 0.1
 _CRASHES: Final = 3
@@ -126,6 +133,8 @@ class _Worker(asyncio.Protocol):
             writes += places
             for call in batch:
                 call.started = now
+                if call.spans is not None:
+                    call.spans.sent()
         try:
             view = self._requests[slot].reserve(size)
         except OSError as error:
@@ -163,6 +172,8 @@ class _Worker(asyncio.Protocol):
         for batch, answer in zip(sent.batches, message["calls"], strict=True):
             for call, result in zip(batch, answer["results"], strict=True):
                 call.run_ns = answer["ns"]
+                if call.spans is not None:
+                    call.spans.ran(batch, answer["at"], answer["ns"])
                 error = _error(result) if "error" in result else None
                 self._pool.on_result(self, call, error)
                 if error is not None:
@@ -307,14 +318,12 @@ class Pool:
         """Send what may run to the workers that have room."""
         self._is_scheduled = False
         now = self._loop.time()
-        quick = self._mean_ns < _MESSAGE_NS
-        slots = SLOTS if quick else 1
+        slots = messages_at_once(self._mean_ns)
         ready = sorted((each for each in self._workers if each.room(slots)), key=lambda each: len(each.sent))
         for place, worker in enumerate(ready):
-            waiting = len(self.queue.waiting) // (len(ready) - place) + 1
-            most = min(_MOST_CALLS, waiting, int(_MESSAGE_NS / max(self._mean_ns, 1.0)) + 1)
+            most = batches_of_message(self._mean_ns, len(self.queue.waiting), len(ready) - place)
             batches: list[list[Call]] = []
-            while worker.own and len(batches) < _MOST_CALLS:
+            while worker.own and len(batches) < MOST_BATCHES:
                 call = worker.own.popleft()
                 if call.is_late(now):
                     call.fail(passed(call, now))
@@ -342,7 +351,7 @@ class Pool:
         """Hear that a batch ran, and for how long."""
         self.on_ran(batch, ns)
         self.crashes = 0
-        self._mean_ns += (ns - self._mean_ns) * (0.1 if self._mean_ns else 1.0)
+        self._mean_ns = mean_after(self._mean_ns, ns)
 
     def on_result(self, worker: _Worker, call: Call, error: AotpipeError | None) -> None:
         """Hear that a call of a session is over, and close the session where nothing can go on from it."""

@@ -165,6 +165,8 @@ class Model:
         Raises:
             AotpipeError: It is refused, or fails.
         """
+        if call.spans is not None:
+            call.spans.queued(self.name, self.version, call.entry)
         self.pool.submit(call)
         outputs = await call.future
         self.metrics.answered(call, asyncio.get_running_loop().time())
@@ -345,7 +347,7 @@ def named(bundles: tuple[str, ...]) -> dict[str, Path]:
     for text in bundles:
         name, _, path = text.rpartition("=")
         folder = Path(path)
-        name = name or files.open_bundle(_version(folder)[1]).manifest.name
+        name = name or files.open_bundle(bundle_of(folder)).manifest.name
         if not _NAME.fullmatch(name):
             raise ServeError(
                 f"{name!r} is no name for a model in the path of a request", hint=f"name it: NAME={path}"
@@ -354,6 +356,11 @@ def named(bundles: tuple[str, ...]) -> dict[str, Path]:
             raise ServeError(f"two models are called {name!r}", hint="name them: NAME=BUNDLE")
         found[name] = folder
     return found
+
+
+def bundle_of(path: Path) -> Path:
+    """The bundle that a folder names: itself, or its highest version."""
+    return _version(path)[1]
 
 
 def _version(path: Path) -> tuple[str, Path]:

@@ -10,11 +10,31 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from aotpipe.errors import DeadlinePassed
-from aotpipe.runtime.serve.channel import aligned
+from aotpipe.runtime.serve.channel import SLOTS, aligned
 from aotpipe.runtime.serve.tensors import Tensor
+
+MOST_BATCHES: Final = 16
+"""Of one message to a worker."""
+# Batches that together run for as long are sent in one message: waking a process costs tens of microseconds.
+_MESSAGE_NS: Final = 1_000_000
+
+
+def messages_at_once(mean_ns: float) -> int:
+    """How many messages a worker has at once, where a batch runs for `mean_ns`: more where it is short."""
+    return SLOTS if mean_ns < _MESSAGE_NS else 1
+
+
+def batches_of_message(mean_ns: float, waiting: int, workers: int) -> int:
+    """How many batches at most a message has, where as many calls wait for as many workers with room."""
+    return min(MOST_BATCHES, waiting // workers + 1, int(_MESSAGE_NS / max(mean_ns, 1.0)) + 1)
+
+
+def mean_after(mean_ns: float, ns: float) -> float:
+    """The mean time of a batch once another one ran; the latest count most."""
+    return mean_ns + (ns - mean_ns) * (0.1 if mean_ns else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +79,7 @@ class Call:
         key: Equal for calls that may be batched with each other.
         started: When it was sent to a worker.
         run_ns: How long the program ran, with the calls that it was batched with.
+        spans: Where its time is traced; None where it is not.
     """
 
     entry: str
@@ -75,6 +96,7 @@ class Call:
     key: object = None
     started: float = 0.0
     run_ns: int = 0
+    spans: Any = None
 
     def is_late(self, now: float) -> bool:
         """Whether its caller no longer waits."""

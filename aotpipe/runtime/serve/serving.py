@@ -49,6 +49,7 @@ class Listen:
         token: What a request has to bear; none where it is empty.
         model_control: Whether a request may load and unload models.
         access_log: Whether a line of JSON is written to stderr for each request.
+        traces: Whether OpenTelemetry spans are exported, as OTEL_* say.
     """
 
     host: str = "127.0.0.1"
@@ -62,6 +63,7 @@ class Listen:
     token: str = ""
     model_control: bool = False
     access_log: bool = False
+    traces: bool = False
 
 
 class _Server(uvicorn.Server):
@@ -94,6 +96,7 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     counted = Metrics()
+    tracing = traces() if listen.traces else None
     repository = Repository(named(bundles), options, counted)
     application = Application(
         repository,
@@ -103,6 +106,7 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         token=listen.token,
         model_control=listen.model_control,
         access_log=listen.access_log,
+        traces=tracing,
     )
     listener = _listener(listen)
     server = _Server(_config(application, listen))
@@ -111,7 +115,7 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
     reloads: list[asyncio.Task[None]] = []
     try:
         if listen.grpc_port is not None:
-            grpc_server = await _grpc(repository, application, listen)
+            grpc_server = await _grpc(repository, application, listen, tracing)
         loading = loop.create_task(_load(repository))
         end = loop.create_task(ending.wait())
         await asyncio.wait((loading, end), return_when=asyncio.FIRST_COMPLETED)
@@ -136,6 +140,8 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         if grpc_server is not None:
             await grpc_server.stop(_GRACE_S)
         await repository.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 def _let_none_connect(listener: socket.socket) -> None:
@@ -163,7 +169,20 @@ def _listener(listen: Listen) -> socket.socket:
         ) from error
 
 
-async def _grpc(repository: Repository, application: Application, listen: Listen) -> Any:
+def traces() -> Any:
+    """The traces that OTEL_* say.
+
+    Raises:
+        ServeError: The extra `otel` or an exporter is not installed.
+    """
+    try:
+        from aotpipe.runtime.serve.traces import Traces
+    except ModuleNotFoundError as error:
+        raise ServeError(f"{error.name} is not installed", hint="pip install 'aotpipe[otel]'") from error
+    return Traces.from_environment()
+
+
+async def _grpc(repository: Repository, application: Application, listen: Listen, tracing: Any) -> Any:
     try:
         from aotpipe.runtime.serve import grpc
     except ModuleNotFoundError as error:
@@ -174,6 +193,7 @@ async def _grpc(repository: Repository, application: Application, listen: Listen
         timeout_s=listen.timeout_s,
         token=listen.token,
         model_control=listen.model_control,
+        traces=tracing,
     )
     tls = None
     if listen.tls_key and listen.tls_cert:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import TOKENIZER, TOKENIZER_CONFIG
 
+# Characters of a text that a normalizer may make one of: NFC composes a letter and its marks.
+_COMPOSED: Final = 4
 _UNFINISHED: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -67,16 +70,32 @@ class Tokenizer:
                     f"the chat template of {TOKENIZER_CONFIG} is none", reason=str(error)
                 ) from error
 
-    def tokens(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """The tokens of a text; `special` lets the tokenizer add those that begin one.
+    @cached_property
+    def _longest(self) -> int:
+        """The most characters of one token."""
+        return max(map(len, self._tokenizer.get_vocab()), default=1)
+
+    def tokens(self, text: str, most: int, *, special: bool = True) -> tuple[int, ...]:
+        """The tokens of a text.
+
+        Args:
+            text: The text.
+            most: How many tokens are of use: a text that must have more is refused unread.
+            special: Whether the tokenizer adds those that begin a text.
 
         Raises:
-            RequestInvalid: The model has no tokenizer, or it refuses the text.
+            RequestInvalid: The model has no tokenizer, or it refuses the text, or the text is too long.
         """
         if self._tokenizer is None:
             raise RequestInvalid(
                 "the model has no tokenizer",
                 hint="give the prompt as token ids, or build it with --tokenizer tokenizer.json",
+            )
+        if len(text) > (limit := _COMPOSED * self._longest * most):
+            raise RequestInvalid(
+                f"the prompt has {len(text)} characters; more than {limit} are not read",
+                reason=f"a prompt may have {most} tokens, of {self._longest} characters at most",
+                hint="shorten it",
             )
         try:
             # That of many texts lets other threads run.
@@ -89,8 +108,8 @@ class Tokenizer:
         """The text of some tokens; empty without a tokenizer."""
         return str(self._tokenizer.decode(list(tokens))) if self._tokenizer else ""
 
-    def chat(self, messages: list[dict[str, Any]]) -> tuple[int, ...]:
-        """The tokens of a chat that the model is to go on with.
+    def chat(self, messages: list[dict[str, Any]], most: int) -> tuple[int, ...]:
+        """The tokens of a chat that the model is to go on with; `most` is that of `tokens`.
 
         Raises:
             RequestInvalid: The model has no template of a chat, or it refuses this one.
@@ -105,7 +124,7 @@ class Tokenizer:
             said = self._template.render(messages=messages, add_generation_prompt=True, **self._special)
         except Exception as error:  # whatever the template does with what the messages have
             raise RequestInvalid("the template refuses the chat", reason=_reason(error)) from error
-        return self.tokens(said, special=False)
+        return self.tokens(said, most, special=False)
 
 
 class Reader:

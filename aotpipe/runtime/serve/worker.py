@@ -233,7 +233,7 @@ def _serve(channel: socket.socket, worker: _Worker, requests: list[Arena], answe
             results = worker.run(call, memory)
             spent = time.perf_counter_ns() - start
             written, offset = _written(results, answers[slot], offset)
-            said.append({"results": written, "ns": spent})
+            said.append({"results": written, "at": start, "ns": spent})
         channel.sendall(packed({"slot": slot, "bytes": offset, "calls": said}))
 
 

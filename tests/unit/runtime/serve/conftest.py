@@ -117,7 +117,7 @@ class Server:
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
         self.port = 0
-        for _ in range(3000):
+        for _ in range(9000):
             if found := re.search(r"ready on https?://[^:]+:(\d+)", self.log):
                 self.port = int(found[1])
                 break

@@ -157,7 +157,7 @@ def test_others_are_answered_while_a_long_text_becomes_tokens(
     def refused(prompt: tuple[int, ...], most: int) -> None:
         raise RequestInvalid(f"{len(prompt)} tokens")
 
-    generator = SimpleNamespace(sizes=SimpleNamespace(cache=99), require=refused)
+    generator = SimpleNamespace(sizes=SimpleNamespace(cache=99_999, prompt=99_999), require=refused)
     model: Any = SimpleNamespace(tokenizer=tokenizer, require_generator=lambda: generator)
 
     async def run() -> int:
@@ -171,6 +171,22 @@ def test_others_are_answered_while_a_long_text_becomes_tokens(
         return turns
 
     assert asyncio.run(run()) > 20
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("completions", {"prompt": "a" * 10_000_000}),
+        ("completions", {"prompt": [1] * 1_000_000}),
+        ("chat/completions", {"messages": [{"role": "user", "content": "a" * 10_000_000}]}),
+        ("chat/completions", {"messages": [{"role": "user", "content": ""}] * 200_000}),
+    ],
+    ids=["text", "tokens", "message", "messages"],
+)
+def test_a_prompt_that_cannot_fit_is_refused_unread(served: Server, path: str, body: dict[str, Any]) -> None:
+    status, found = served.ask(f"/v1/{path}", {"model": "sum", **body})
+    assert status == 400
+    assert "may have 64" in found["error"]["message"]
 
 
 def test_what_asks_for_nothing_is_taken(served: Server) -> None:

@@ -34,6 +34,12 @@ def answer(server: Server) -> np.ndarray:
     return np.array(output["data"], np.float32).reshape(output["shape"])
 
 
+def test_health_is_told_in_json_as_the_protocol_says(served: Server) -> None:
+    assert served.ask("/v2/health/live") == (200, {"live": True})
+    assert served.ask("/v2/health/ready") == (200, {"ready": True})
+    assert served.ask("/v2/models/mlp/ready") == (200, {"name": "mlp", "ready": True})
+
+
 @pytest.mark.parametrize("binary_in", [False, True])
 @pytest.mark.parametrize("binary_out", [False, True])
 @pytest.mark.parametrize("compression", [None, "gzip", "deflate"])
@@ -198,7 +204,7 @@ class Decoder:
     name, version = "d", "1"
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        self.sizes = SimpleNamespace(cache=99)
+        self.sizes = SimpleNamespace(cache=99, prompt=99)
         self.metrics = SimpleNamespace(counting_failures=nullcontext, finished=lambda seconds: None)
         self.tokenizer = SimpleNamespace(tokens=self.tokens_of, text=lambda tokens: "")
         self.meanwhile = meanwhile
@@ -207,7 +213,7 @@ class Decoder:
     def require_generator(self) -> Any:
         return self
 
-    def tokens_of(self, text: str) -> tuple[int, ...]:
+    def tokens_of(self, text: str, most: int) -> tuple[int, ...]:
         self.meanwhile()
         return (1,)
 

@@ -58,9 +58,19 @@ def test_a_model_without_a_tokenizer_takes_ids_alone(monkeypatch: pytest.MonkeyP
     tokenizer = Tokenizer(bundle(monkeypatch))
     assert tokenizer.text([1, 2]) == ""
     with pytest.raises(RequestInvalid, match="no tokenizer"):
-        tokenizer.tokens("a")
+        tokenizer.tokens("a", 9)
     with pytest.raises(RequestInvalid, match="no template"):
-        tokenizer.chat([{"role": "user", "content": "a"}])
+        tokenizer.chat([{"role": "user", "content": "a"}], 9)
+
+
+def test_a_text_is_read_only_where_its_tokens_could_be_few_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "aa": 1, "á": 2}, [("a", "a")]))
+    model.normalizer = tokenizers.normalizers.NFC()
+    tokenizer = Tokenizer(bundle(monkeypatch, tokenizer=model.to_str().encode()))
+    assert tokenizer.tokens("a" * 6, 3) == (1, 1, 1)
+    assert tokenizer.tokens("a\u0301" * 3, 3) == (2, 2, 2)  # six characters become three
+    with pytest.raises(RequestInvalid, match="25 characters; more than 24 are not read"):
+        tokenizer.tokens("a" * 25, 3)
 
 
 def test_a_file_that_is_no_tokenizer_is_refused_when_the_model_is_loaded(
@@ -95,20 +105,20 @@ def test_what_a_template_cannot_do_with_a_message_is_told(monkeypatch: pytest.Mo
     template = b'{"chat_template": "{% for call in messages[0].tool_calls %}{% endfor %}"}'
     tokenizer = Tokenizer(bundle(monkeypatch, tokenizer_config=template))
     with pytest.raises(RequestInvalid, match="refuses the chat") as refused:
-        tokenizer.chat([{"role": "user", "content": "a", "tool_calls": 5}])
+        tokenizer.chat([{"role": "user", "content": "a", "tool_calls": 5}], 9)
     assert refused.value.reason == "TypeError: 'int' object is not iterable"
 
 
 def test_a_text_that_a_tokenizer_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
     tokenizer = Tokenizer(bundle(monkeypatch, tokenizer=model.to_str().encode()))
-    assert tokenizer.tokens("a") == (0,)
+    assert tokenizer.tokens("a", 9) == (0,)
     with pytest.raises(RequestInvalid, match="refuses the text"):
-        tokenizer.tokens("b")
+        tokenizer.tokens("b", 9)
 
 
 def test_a_template_reaches_nothing_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     template = b'{"chat_template": "{{ messages.__class__.__mro__ }}"}'
     tokenizer = Tokenizer(bundle(monkeypatch, tokenizer_config=template))
     with pytest.raises(RequestInvalid, match="refuses the chat"):
-        tokenizer.chat([{"role": "user", "content": "a"}])
+        tokenizer.chat([{"role": "user", "content": "a"}], 9)
