@@ -201,11 +201,11 @@ class Cuda:
     def __init__(self, refuses=0):
         self.current, self.refuses = {threading.get_ident(): 7}, refuses
 
-    def cuCtxGetCurrent(self, context):
+    def cuCtxGetCurrent(self, context):  # noqa: N802  # CUDA's own name
         context._obj.value = self.current.get(threading.get_ident())
         return 0
 
-    def cuCtxSetCurrent(self, context):
+    def cuCtxSetCurrent(self, context):  # noqa: N802
         self.current[threading.get_ident()] = context.value
         return self.refuses
 

@@ -124,8 +124,8 @@ def test_a_single_window(place: int) -> None:
     torch.testing.assert_close(results_of_all()[place], module(x), rtol=1e-5, atol=1e-5)
 
 
-# Of each kind one: a stride, padding, a line, indices, a mean over what is cut off, a volume of integers, means of
-# windows that differ in size.
+# Of each kind one: a stride, padding, a line, indices, a mean over what is cut off, a volume of integers, and
+# means over windows that differ in size.
 FEW = [SINGLE[place] for place in (1, 4, 7, 10, 17, 26, 27)]
 
 
