@@ -177,12 +177,12 @@ def over_windows(x: Tensor, positions: Sequence[Tensor]) -> tuple[Tensor, Tensor
     rank = len(positions)
     sizes = x.shape[-rank:]
     numbers = iota(math.prod(sizes), x).reshape(sizes)
-    best, found = _windowed(x, positions).max(-1)
-    places = _windowed(numbers, positions).expand(*found.shape, -1)
+    best, found = windowed(x, positions).max(-1)
+    places = windowed(numbers, positions).expand(*found.shape, -1)
     return best, places.gather(-1, found.unsqueeze(-1)).squeeze(-1)
 
 
-def _windowed(x: Tensor, positions: Sequence[Tensor]) -> Tensor:
+def windowed(x: Tensor, positions: Sequence[Tensor]) -> Tensor:
     """The windows in place of the last dims, and the elements of each in one dim behind them."""
     rank = len(positions)
     lead = x.dim() - rank

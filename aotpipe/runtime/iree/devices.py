@@ -1,7 +1,8 @@
 """The IREE devices of this process, made once each and shared by all runners, and their memory.
 
 `local-sync` runs a program in the thread that calls it, `local-task` on a pool of threads. Both keep the
-buffers that a call lets go for the next one, which asks for the same sizes: `release` gives them back.
+buffers that a call lets go for the next one, which asks for the same sizes: `release` gives them back. So
+does `cuda`, whose device a thread must `enter` before it calls it.
 A `Memory` has numpy arrays in a device's buffers and back: in the host's memory, or in a GPU's own.
 
 Neither torch nor a compiler is imported. Raises `IncompatibleHost` where a driver is not there, and
@@ -59,8 +60,15 @@ _LOCAL_USAGE: Final = int(iree.BufferUsage.DEFAULT)
 _STAGING: Final = int(iree.MemoryType.HOST_LOCAL | iree.MemoryType.DEVICE_VISIBLE)
 _STAGING_USAGE: Final = int(iree.BufferUsage.TRANSFER | iree.BufferUsage.MAPPING)
 
+# Whose buffers are kept. CUDA takes 0.5 to 1 ms to allocate an input, or the pinned memory that a result is
+# read from: on an H200, calls of small programs took 4 to 30 times as long.
+_KEEPS: Final = ("local-sync", "local-task", "cuda")
+
 _lock = threading.Lock()
 _devices: dict[tuple[str, int | None], Any] = {}
+# CUDA's context is current in the thread that made the device. IREE calls CUDA in whichever thread calls it,
+# and fails in any other with "invalid device context".
+_contexts: dict[str, int] = {}
 
 
 def _after_fork() -> None:
@@ -70,6 +78,7 @@ def _after_fork() -> None:
         # Their destructors wait for threads that the child does not have: they are never to run.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
     _devices.clear()
+    _contexts.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -164,7 +173,7 @@ def cuda_capability(library: Any = None) -> int:
         IncompatibleHost: There is no such library, or it refuses.
     """
     try:
-        cuda = library or ctypes.CDLL("libcuda.so.1")
+        cuda = library or _cuda()
     except OSError as error:
         raise IncompatibleHost("this machine has no NVIDIA driver", reason=str(error)) from error
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -193,6 +202,30 @@ def device(driver: str, threads: int | None = None) -> Any:
         return _devices[key]
 
 
+@cache
+def _cuda() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def enter(driver: str) -> None:
+    """Let this thread call a driver's device, whichever thread made it.
+
+    Raises:
+        IncompatibleHost: The NVIDIA driver refuses.
+    """
+    context = _contexts.get(driver)
+    if context and (status := _cuda().cuCtxSetCurrent(ctypes.c_void_p(context))):
+        raise IncompatibleHost("the NVIDIA driver does not answer", reason=f"CUDA error {status}")
+
+
+def _note_context(driver: str) -> None:
+    """Note the context that a device was made with, in the thread that made it."""
+    if driver == "cuda":
+        context = ctypes.c_void_p()
+        if not _cuda().cuCtxGetCurrent(ctypes.byref(context)) and context.value:
+            _contexts[driver] = context.value
+
+
 def release(device: Any) -> None:
     """Give back the memory that a device keeps for calls of the same sizes."""
     device.allocator.trim()
@@ -204,15 +237,17 @@ def _create(driver: str, threads: int | None) -> Any:
             f"--task_topology_group_count={threads or 0}", f"--task_topology_max_group_count={cores()}"
         )
     # glibc maps large buffers anew in each call, and their page faults take longer than the kernels on them.
-    allocators = ["caching"] if shares_memory(driver) else None
+    allocators = ["caching"] if driver in _KEEPS else None
     try:
-        return create_hal_driver(driver).create_default_device(allocators)
+        made = create_hal_driver(driver).create_default_device(allocators)
     except (RuntimeError, ValueError) as error:
         raise IncompatibleHost(
             f"IREE's driver {driver!r} does not work on this host",
             reason=str(error).strip().partition("\n")[0],
             hint=f"the drivers of this runtime: {', '.join(iree.query_available_drivers())}",
         ) from error
+    _note_context(driver)
+    return made
 
 
 def element(dtype: np.dtype[Any]) -> int:

@@ -87,6 +87,7 @@ class Runner(BaseRunner[_Entry]):
         super().__init__(device=driver, **base)
 
     def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        devices.enter(self.device)
         if self._sizes != (entry.name, sizes):
             # Buffers of other sizes are of no use to this call.
             self._workspace = None
@@ -108,9 +109,11 @@ class Runner(BaseRunner[_Entry]):
         return outputs
 
     def _placed(self, name: str, array: Array) -> Any:  # noqa: ARG002  # one device has them all
+        devices.enter(self.device)
         return self._upload(array, devices.element(array.dtype))
 
     def _forget(self) -> None:
+        devices.enter(self.device)
         super()._forget()
         self._spare = {}
 
@@ -231,6 +234,7 @@ def load(
         )
         name = devices.choose(signatures.values(), weights, initial_state, threads, waits=waits)
     device = devices.device(name, threads)
+    devices.enter(name)
     try:
         context = iree.VmContext(
             instance,

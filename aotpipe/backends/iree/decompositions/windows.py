@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import pad
 
 from aotpipe.passes.decompositions.entries import HALF, Table, static
-from aotpipe.passes.decompositions.resample import over_windows, sliding
+from aotpipe.passes.decompositions.resample import adaptive, over_windows, sliding, windowed
 
 aten = torch.ops.aten
 
@@ -111,6 +111,32 @@ def avg_pool(
     # Eager rounds the quotient of integers to zero.
     mode = None if x.is_floating_point() else "trunc"
     return torch.div(total, pooled(counted, padding, ends, 1), rounding_mode=mode)
+
+
+def adaptive_avg_pool(x: torch.Tensor, output_size: Sequence[int]) -> Any:
+    """Means over windows that differ in size.
+
+    The compiler's own form counts the elements of a window once for all images, in a kernel that is parallel
+    over images: on a GPU most counts are never written, and the means are infinite (IREE 3.13 on an H200).
+    """
+    pairs = list(zip(x.shape[-len(output_size) :], output_size, strict=True))
+    if not all(output_size) or any(static(size) and not size for size, _ in pairs):
+        return NotImplemented
+    if all(static(size) and size % count == 0 for size, count in pairs):
+        kernel = [size // count for size, count in pairs]
+        return (aten.avg_pool2d if len(pairs) == 2 else aten.avg_pool3d)(x, kernel, kernel)
+    positions = [adaptive(size, count, x) for size, count in pairs]
+    # What a shorter window lacks repeats its last element.
+    is_own = torch.ones((), dtype=torch.bool, device=x.device)
+    for dim, each in enumerate(positions):
+        own = torch.cat([each[:, :1] >= 0, each[:, 1:] != each[:, :-1]], 1)
+        shape = [1] * (2 * len(pairs))
+        shape[dim], shape[len(pairs) + dim] = own.shape
+        is_own = is_own & own.reshape(shape)
+    is_own = is_own.flatten(-len(pairs))
+    wide = x.float() if x.dtype in HALF else x
+    total = torch.where(is_own, windowed(wide, positions), 0.0).sum(-1)
+    return (total / is_own.sum(-1)).to(x.dtype)
 
 
 def max_pool_with_indices(
@@ -223,6 +249,8 @@ def _each(numbers: Sequence[int], rank: int) -> list[int]:
 
 
 DECOMPOSITIONS: Table = {
+    aten._adaptive_avg_pool2d.default: adaptive_avg_pool,
+    aten._adaptive_avg_pool3d.default: adaptive_avg_pool,
     aten.avg_pool2d.default: avg_pool,
     aten.avg_pool3d.default: avg_pool,
     aten.max_pool2d_with_indices.default: max_pool_with_indices,

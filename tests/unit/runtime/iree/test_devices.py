@@ -1,6 +1,7 @@
 import ctypes
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -192,3 +193,45 @@ def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", absent)
     with pytest.raises(IncompatibleHost, match="no NVIDIA driver"):
         devices.cuda_capability()
+
+
+class Cuda:
+    """A `libcuda` whose context is current in the thread that made it alone."""
+
+    def __init__(self, refuses=0):
+        self.current, self.refuses = {threading.get_ident(): 7}, refuses
+
+    def cuCtxGetCurrent(self, context):  # noqa: N802  # CUDA's own name
+        context._obj.value = self.current.get(threading.get_ident())
+        return 0
+
+    def cuCtxSetCurrent(self, context):  # noqa: N802
+        self.current[threading.get_ident()] = context.value
+        return self.refuses
+
+
+def test_every_thread_enters_the_context_that_cuda_made(monkeypatch):
+    cuda = Cuda()
+    monkeypatch.setattr(devices, "_cuda", lambda: cuda)
+    monkeypatch.setattr(devices, "_contexts", {})
+    devices.enter("cuda")
+    devices._note_context("local-sync")
+    assert devices._contexts == {}
+    devices._note_context("cuda")
+    other = threading.Thread(target=devices.enter, args=("cuda",))
+    other.start()
+    other.join()
+    assert list(cuda.current.values()) == [7, 7]
+    monkeypatch.setattr(devices, "_cuda", lambda: Cuda(refuses=201))
+    with pytest.raises(IncompatibleHost, match="201"):
+        devices.enter("cuda")
+
+
+def test_cuda_keeps_the_buffers_of_a_call(monkeypatch):
+    asked = []
+    driver = type("Driver", (), {"create_default_device": lambda self, allocators: asked.append(allocators)})
+    monkeypatch.setattr(devices, "create_hal_driver", lambda name: driver())
+    monkeypatch.setattr(devices, "_note_context", lambda name: None)
+    for name in ("cuda", "local-sync", "vulkan"):
+        devices._create(name, None)
+    assert asked == [["caching"], ["caching"], None]

@@ -92,6 +92,10 @@ SINGLE = [
     (Applied(F.max_pool2d, 2, return_indices=True), whole(9, 8)[0]),
     (Applied(F.max_pool3d, 2, 1, 1), whole(3, 2, 3)),
     (Volume(), whole(5, 4, 4)),
+    (Applied(F.adaptive_avg_pool2d, (3, 4)), image(7, 8)),
+    (Applied(F.adaptive_avg_pool2d, 5), image(3, 4)),
+    (Applied(F.adaptive_avg_pool3d, (2, 3, 1)), image(5, 3, 4)),
+    (Applied(F.adaptive_avg_pool2d, (2, 4)), image(4, 8)),
 ]
 
 
@@ -120,8 +124,23 @@ def test_a_single_window(place: int) -> None:
     torch.testing.assert_close(results_of_all()[place], module(x), rtol=1e-5, atol=1e-5)
 
 
-# Of each kind one: a stride, padding, a line, indices, a mean over what is cut off, a volume of integers.
-FEW = [SINGLE[place] for place in (1, 4, 7, 10, 17, 26)]
+# Of each kind one: a stride, padding, a line, indices, a mean over what is cut off, a volume of integers, and
+# means over windows that differ in size.
+FEW = [SINGLE[place] for place in (1, 4, 7, 10, 17, 26, 27)]
+
+
+def test_adaptive_means_are_of_the_ops_that_every_device_has() -> None:
+    """The compiler's own form wrote most of its counts to no place on a GPU."""
+    program = decomposed(Applied(F.adaptive_avg_pool2d, (3, 4)), (image(7, 8),))
+    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert not any("adaptive" in target for target in called)
+
+
+def test_adaptive_means_of_sizes_that_vary_and_of_what_is_not_finite() -> None:
+    module, x = Applied(F.adaptive_avg_pool2d, (3, 2)), image(9, 7)
+    x[0, 0, 4, 3], x[1, 0, 0, 0] = torch.nan, torch.inf
+    sizes = {0: torch.export.Dim("batch", min=1, max=9), 2: torch.export.Dim("rows", min=2, max=20)}
+    check(module, (x,), (image(2, 7)[:1],), (image(20, 7),), dynamic_shapes={"x": sizes})
 
 
 @pytest.mark.parametrize("taken", [FEW, pytest.param(SINGLE, marks=pytest.mark.slow)], ids=["few", "all"])
