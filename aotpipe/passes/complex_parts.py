@@ -76,7 +76,10 @@ class _Split:
         if isinstance(value, complex):
             return Parts(value.real, value.imag)
         if not _is_complex(value):
-            return Parts(value, None)
+            # Eager makes a complex number of it first: no part is rounded, or divided, as its own dtype is.
+            kind = getattr(value.meta["val"], "dtype", None) if isinstance(value, Node) else None
+            is_other = kind not in (None, torch.float32)
+            return Parts(self.emit(ops.CAST, value, dtype=torch.float32) if is_other else value, None)
         if value not in self.parts:
             pair = self.emit(_ATEN.view_as_real.default, value)
             rank = value.meta["val"].dim()
