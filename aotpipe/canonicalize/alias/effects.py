@@ -299,7 +299,7 @@ def _held_by_callers(frame: FrameType | None) -> tuple[set[int], dict[int, int]]
 
 
 def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | deque):
         return value if len(value) < _MOST else ()
     if not isinstance(value, dict):
         if isinstance(value, type | ModuleType | FunctionType) or is_of_torch(value):
