@@ -156,9 +156,7 @@ def _quotient(split_: _Split, node: Node) -> Parts | None:
         imag = emit(_ATEN.full_like.default, real, 0.0)
     multiply, add, subtract = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
     if not isinstance(one, Node):
-        # In the dtype of the result: the other operand may be one of integers.
-        dtype = node.meta["val"].dtype.to_real()
-        one, two = (emit(_ATEN.full_like.default, real, part, dtype=dtype) for part in (one, two))
+        one, two = (emit(_ATEN.full_like.default, real, part) for part in (one, two))
     size = emit(add, emit(multiply, one, one), emit(multiply, two, two))
     over = (
         emit(add, emit(multiply, real, one), emit(multiply, imag, two)),
