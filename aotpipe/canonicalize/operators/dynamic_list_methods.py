@@ -234,7 +234,7 @@ def written_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -
         ExportFailed: Another name of an element would lose the write, or some elements are numbers.
     """
     items = container.items if isinstance(container, _Opened) else None
-    if is_dynamic_list(items):
+    if items is not None and is_dynamic_list(items):
         for segment in items:
             if type(segment) is DynamicList and segment.kind.spec.is_leaf():
                 rebinding.refuse_lost(*segment.buffers)
