@@ -396,8 +396,8 @@ def _deciding(
         function for each in (error, *diagnosis.handled(error)) for function in staging.deciding(each)
     ]
     new = [function for function in to_blame if function not in known]
-    # An array of numpy's of a fixed size may fail in a later function, beside a size that still varies: so may
-    # an error that no function is to blame for.
+    # An array of numpy's of a fixed size may fail in a later function, beside a size that still varies; so
+    # may an error that no function is to blame for.
     if diagnosis.is_about_sizes(error) or not new:
         running = (function for codes in log.fixing for function in staging.running(codes))
         new += [function for function in running if function not in known]
