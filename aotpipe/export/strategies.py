@@ -395,10 +395,13 @@ def _deciding(
     to_blame = [
         function for each in (error, *diagnosis.handled(error)) for function in staging.deciding(each)
     ]
-    # An array of numpy's of a fixed size may fail in a later function, beside a size that still varies.
-    if diagnosis.is_about_sizes(error) or all(function in known for function in to_blame):
-        to_blame += [function for codes in log.fixing for function in staging.running(codes)]
-    return staging.rewritten_codes(function for function in to_blame if function not in known)
+    new = [function for function in to_blame if function not in known]
+    # An array of numpy's of a fixed size may fail in a later function, beside a size that still varies; so
+    # may an error that no function is to blame for.
+    if diagnosis.is_about_sizes(error) or not new:
+        running = (function for codes in log.fixing for function in staging.running(codes))
+        new += [function for function in running if function not in known]
+    return staging.rewritten_codes(new)
 
 
 def _strategies(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Strategy]:

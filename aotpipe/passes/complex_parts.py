@@ -76,7 +76,10 @@ class _Split:
         if isinstance(value, complex):
             return Parts(value.real, value.imag)
         if not _is_complex(value):
-            return Parts(value, None)
+            # Eager makes a complex number of it first: no part is rounded, or divided, as its own dtype is.
+            kind = getattr(value.meta["val"], "dtype", None) if isinstance(value, Node) else None
+            is_other = kind not in (None, torch.float32)
+            return Parts(self.emit(ops.CAST, value, dtype=torch.float32) if is_other else value, None)
         if value not in self.parts:
             pair = self.emit(_ATEN.view_as_real.default, value)
             rank = value.meta["val"].dim()
@@ -153,9 +156,7 @@ def _quotient(split_: _Split, node: Node) -> Parts | None:
         imag = emit(_ATEN.full_like.default, real, 0.0)
     multiply, add, subtract = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
     if not isinstance(one, Node):
-        # In the dtype of the result: the other operand may be one of integers.
-        dtype = node.meta["val"].dtype.to_real()
-        one, two = (emit(_ATEN.full_like.default, real, part, dtype=dtype) for part in (one, two))
+        one, two = (emit(_ATEN.full_like.default, real, part) for part in (one, two))
     size = emit(add, emit(multiply, one, one), emit(multiply, two, two))
     over = (
         emit(add, emit(multiply, real, one), emit(multiply, imag, two)),

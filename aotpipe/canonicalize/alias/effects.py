@@ -299,7 +299,7 @@ def _held_by_callers(frame: FrameType | None) -> tuple[set[int], dict[int, int]]
 
 
 def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | deque):
         return value if len(value) < _MOST else ()
     if not isinstance(value, dict):
         if isinstance(value, type | ModuleType | FunctionType) or is_of_torch(value):
@@ -319,10 +319,12 @@ class _Containers:
     Attributes:
         noted: Those that have several names in eager: name, container, what it held, and the region's line.
         originals: Of a copy that a region left, what it is a copy of; by identity.
+        may_be: Of what a region gave, the containers that it may be in eager; by identity.
     """
 
     noted: list[tuple[str, Any, Any, SourceLine | None]] = field(default_factory=list)
     originals: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    may_be: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
 
 
 def note_copies(values: Any, copies: Any) -> None:
@@ -334,6 +336,17 @@ def note_copies(values: Any, copies: Any) -> None:
 def original(value: Any) -> Any:
     """The container that a region left, in place of its copy; any other value is itself."""
     return trace.part(_Containers).originals.get(id(value), (value, value))[1]
+
+
+def _originals(value: Any) -> Iterator[Any]:
+    """The container that a region left, and those that it may be where a region inside gave it."""
+    left = [original(value)]
+    seen: set[int] = set()
+    while left:
+        if id(each := left.pop()) not in seen:
+            seen.add(id(each))
+            yield each
+            left += trace.part(_Containers).may_be.get(id(each), (each, []))[1]
 
 
 @contextmanager
@@ -367,9 +380,9 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
         became: dict[int, list[tuple[str, Any, Any]]] = {}
         for name, old, new in zip(names, values, results, strict=True):
             for each, other in _pairs(old, new):
-                left = original(each)
-                if left is not other:
-                    became.setdefault(id(left), []).append((name, left, other))
+                for left in _originals(each):
+                    if left is not other:
+                        became.setdefault(id(left), []).append((name, left, other))
         if not became:
             continue
         held = _held_by_callers(sys._getframe())[1] if held is None else held  # noqa: SLF001
@@ -380,6 +393,8 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
                 made[key] = (name, old)
             if len(made) > 1:
                 found |= made
+                for _, _, new in pairs:
+                    trace.part(_Containers).may_be.setdefault(id(new), (new, []))[1].append(old)
     where = source.of_caller() if found else None
     copies = [(name, each, copied(each), where) for name, each in found.values()]
     trace.part(_Containers).noted.extend(copies)

@@ -79,12 +79,12 @@ def opened(value: Any) -> Any:
 
 class _Opened:
     def __init__(self, items: Any) -> None:
-        self._items = items
+        self.items = items
 
     def __getitem__(self, index: Any) -> Any:
         element = self._read(index)
         if not self._is_plain(index):
-            effects.note_chosen(element, _values(self._items))
+            effects.note_chosen(element, _values(self.items))
         return element
 
     def part(self, index: Any) -> Any:
@@ -92,59 +92,59 @@ class _Opened:
         element = self._read(index)
         if self._is_plain(index) or not effects.holds_containers(element):
             return element
-        return _Chosen(element, _values(self._items), functools.partial(self._change, element, index))
+        return _Chosen(element, _values(self.items), functools.partial(self._change, element, index))
 
     def _change(self, element: Any, index: Any, change: Callable[[Any], Any]) -> Any:
-        if is_dynamic_list(self._items):
+        if is_dynamic_list(self.items):
             given = change(element)
-            set_element(self._items, index, element)
+            set_element(self.items, index, element)
             return given
         # Functions of the elements, in which a branch finds what it may change.
-        changes = [_applied(change, each) for each in _values(self._items)]
-        return call_chosen(changes, _place(self._items, index), (), {})
+        changes = [_applied(change, each) for each in _values(self.items)]
+        return call_chosen(changes, _place(self.items, index), (), {})
 
     def _read(self, index: Any) -> Any:
         ends = (index.start, index.stop, index.step) if isinstance(index, slice) else ()
-        if ends and (is_dynamic_list(self._items) or any(map(torch_functions.is_traced, ends))):
-            return _sliced(list(self._items), *ends)
-        if is_dynamic_list(self._items):
-            return get(self._items, index)
-        if self._is_traced(index):
-            return get_element(self._items, index)
+        if ends and (is_dynamic_list(self.items) or any(map(torch_functions.is_traced, ends))):
+            return _sliced(list(self.items), *ends)
+        if is_dynamic_list(self.items):
+            return get(self.items, index)
+        if self.is_traced(index):
+            return get_element(self.items, index)
         try:
-            return self._items[self._key(index)]
+            return self.items[self._key(index)]
         except LookupError as caught:
             error = caught
             # The path that leads here raises; it may be one that no call takes.
             raise runtime_asserts.raised(lambda: error) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if self._is_plain(index) or isinstance(self._items, (tuple, *_OF_MODULES)):
-            self._items[self._key(index)] = value
+        if self._is_plain(index) or isinstance(self.items, (tuple, *_OF_MODULES)):
+            self.items[self._key(index)] = value
         else:
-            set_element(self._items, index, value)
+            set_element(self.items, index, value)
 
     def __delitem__(self, index: Any) -> None:
         if self._is_plain(index):
-            del self._items[self._key(index)]
+            del self.items[self._key(index)]
         else:
-            popped(self._items, index)
+            popped(self.items, index)
 
     def _key(self, index: Any) -> Any:
-        return size_keys.own_key(self._items, index) if isinstance(self._items, dict) else index
+        return size_keys.own_key(self.items, index) if isinstance(self.items, dict) else index
 
-    def _is_traced(self, index: Any) -> bool:
+    def is_traced(self, index: Any) -> bool:
         # As the key of a dict, a tensor is the object that it is, unless it stands for a number.
         is_tensor = isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
-        is_traced = torch_functions.is_traced(index) and not (isinstance(self._items, dict) and is_tensor)
-        if is_traced and not self._items:
-            if isinstance(self._items, dict):
+        is_traced = torch_functions.is_traced(index) and not (isinstance(self.items, dict) and is_tensor)
+        if is_traced and not self.items:
+            if isinstance(self.items, dict):
                 raise host_scalars.as_key()
             raise runtime_asserts.raised(lambda: IndexError("list index out of range"))
         return is_traced
 
     def _is_plain(self, index: Any) -> bool:
-        return _is_known(self._items, index) if is_dynamic_list(self._items) else not self._is_traced(index)
+        return _is_known(self.items, index) if is_dynamic_list(self.items) else not self.is_traced(index)
 
 
 def _applied(change: Callable[[Any], Any], element: Any) -> Callable[[], Any]:
@@ -224,6 +224,35 @@ def changed_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -
     if not isinstance(chosen, _Chosen) or isinstance(chosen.element, tuple):
         return False
     chosen.change(change)
+    return True
+
+
+def written_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -> bool:
+    """Write the tensor of a list or a dict in place that a tensor chooses; whether its elements are tensors.
+
+    Raises:
+        ExportFailed: Another name of an element would lose the write, or some elements are numbers.
+    """
+    items = container.items if isinstance(container, _Opened) else None
+    if items is not None and is_dynamic_list(items):
+        for segment in items:
+            if type(segment) is DynamicList and segment.kind.spec.is_leaf():
+                rebinding.refuse_lost(*segment.buffers)
+        return False
+    if type(items) not in (list, dict) or not container.is_traced(index):
+        return False
+    held = _values(items)
+    are_tensors = [isinstance(each, torch.Tensor) and not host_scalars.is_host_scalar(each) for each in held]
+    if not any(are_tensors):
+        return False
+    if not all(are_tensors):
+        said = "one of tensors and numbers, which a tensor chooses, is changed in place"
+        raise refusal(said, "make all of them tensors, or numbers")
+    # An element may have other names: these see the write.
+    position = _place(items, index)
+    changed = change(selected(as_one(held), position, ()).clone())
+    for place, each in enumerate(held):
+        each.copy_(torch.where(position == place, changed, each))
     return True
 
 

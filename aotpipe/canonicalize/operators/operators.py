@@ -455,7 +455,8 @@ def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     """`container[index] += right` and its kin."""
     container = indexed(container)
     in_place = _operator(name, in_place=True)
-    if dynamic_list_methods.changed_in_place(container, index, lambda element: in_place(element, right)):
+    changed = dynamic_list_methods.written_in_place, dynamic_list_methods.changed_in_place
+    if any(each(container, index, lambda element: in_place(element, right)) for each in changed):
         return
     left = container[index]
     is_copy = is_staged(index) or (

@@ -67,7 +67,22 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
             if isinstance(node, ast.expr) and path is not None:
                 touched[path] = None
 
+    def name_again(node: ast.AST | None) -> None:
+        # What gets a second name may be changed by that one.
+        if isinstance(node, ast.IfExp):
+            name_again(node.body)
+            name_again(node.orelse)
+        elif isinstance(node, ast.Tuple | ast.List | ast.Dict | ast.BoolOp):
+            for each in node.values if isinstance(node, ast.Dict | ast.BoolOp) else node.elts:
+                name_again(each)
+        else:
+            touch(node)
+
     def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            name_again(node.value)
+        elif isinstance(node, ast.For):
+            name_again(node.iter)
         match node:
             case ast.Name(ctx=ast.Store() | ast.Del()):
                 names[node.id] = None

@@ -34,7 +34,9 @@ class Decision:
     Attributes:
         path, line: Where it stands; for a statement its first line.
         span: Of an expression: first and last line, first and last column, as Python counts them.
-        abstracts: Of each, what it is afterwards (`abstract_values.AbstractValue`).
+        names: The variables that a statement may set.
+        abstracts: What each of these is afterwards (`abstract_values.AbstractValue`).
+        before: What each held before the statement.
         after: What each held after each path.
         taken: What else its bodies read, by name.
         wanted: Of a branch that raises: the truth of the test with which it goes on.

@@ -98,11 +98,16 @@ class Ranges:
                 # A node takes several frames of Python: a long chain is gone through from its start.
                 chain = _unknown(argument, assumed) if self._depth >= _DEPTH else [argument]
                 self._depth += 1
-                for node in chain:
-                    # Only a loop makes a value depend on itself; its carries are asked for with assumptions.
-                    assumed.found[node] = _of_value(node)
-                    assumed.found[node] = self._find(node, assumed)
-                self._depth -= 1
+                try:
+                    for node in chain:
+                        # One before it may have asked for it already.
+                        if node not in assumed.found:
+                            # Only a loop makes a value depend on itself; its carries are asked for with
+                            # assumptions.
+                            assumed.found[node] = _of_value(node)
+                            assumed.found[node] = self._find(node, assumed)
+                finally:
+                    self._depth -= 1
             return assumed.found[argument]
         return _of_number(argument)
 

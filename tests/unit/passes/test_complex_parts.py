@@ -53,6 +53,15 @@ class Numbers(torch.nn.Module):
         return torch.view_as_real(found - 2j + whole), torch.view_as_real((1j - c) * (x[:, :3] / c) * 0.5j)
 
 
+class Kinds(torch.nn.Module):
+    """Whole numbers and halves beside complex ones."""
+
+    def forward(self, x: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n, h = (x[:, :3] * 4).to(torch.int64), x[:, :3].half()
+        found = (n / (0.5 + 1j), n * (0.5j), n - 0.5j, n / c, c * h / 3, torch.where(n > 0, n, c))
+        return tuple(map(torch.view_as_real, (*found, torch.cat([c, n, h]), (0.3j + n) @ (c + h))))
+
+
 def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     return torch.randn(3, 4), torch.randn(3, 3, dtype=torch.complex64)
@@ -66,6 +75,7 @@ def test_program(model: type[torch.nn.Module]) -> None:
 def test_every_rule_gives_eagers_numbers() -> None:
     legal.check(Spectrum(), inputs())
     legal.check(Numbers(), inputs())
+    legal.check(Kinds(), inputs())
 
 
 # torch's own, when it copies a program.

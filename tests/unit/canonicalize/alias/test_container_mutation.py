@@ -41,7 +41,32 @@ def made_twice(x):
     return len(both), items[0]
 
 
-@pytest.mark.parametrize("model", [chosen, chosen_later, made_twice], ids=lambda model: model.__name__)
+def chosen_inside(x):
+    items, kept = [x, x + 1], [x * 2, x]
+    if x.sum() > 0:
+        items = kept if x[0] < 2 else [x, x - 1]
+    items.append(x)
+    return len(kept), items[0]
+
+
+def changed_under_a_new_name(x):
+    """A branch changes `kept` by a name that it gives it; it kept tensors of the branch's own."""
+    items, kept, rows = [x, x + 1, x], [x * 2, x], [[x], [x * 3]]
+    if x.sum() > 0:
+        items = kept
+        items += [x * 5, x * 7]
+        for row in rows:
+            row.append(x * 9)
+    return len(items), len(kept), sum(kept), sum(items), [len(row) for row in rows]
+
+
+def test_a_change_by_a_name_that_a_branch_gives_is_seen():
+    check(changed_under_a_new_name, *CASES)
+
+
+@pytest.mark.parametrize(
+    "model", [chosen, chosen_later, made_twice, chosen_inside], ids=lambda model: model.__name__
+)
 def test_a_change_under_a_second_name_is_refused(model):
     with pytest.raises(ExportFailed, match="whether another variable is the same one") as caught:
         check(model, CASES[0])

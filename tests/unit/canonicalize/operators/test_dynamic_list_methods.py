@@ -483,3 +483,48 @@ def test_only_pythons_own_containers_are_indexed_so():
     assert dynamic_list_methods.is_indexed([1])
     assert not dynamic_list_methods.is_indexed([])
     assert not dynamic_list_methods.is_indexed("text")
+
+
+def written_where_a_tensor_says(x, n):
+    y = x * 1
+    rows = [y[0], y[1], y[0], y[2]]
+    if x[0] > 0:
+        rows[n] += 10
+    table = {0: y[3], 1: rows[1], 2: y[4], 3: y[5]}
+    table[n.item()] *= 2
+    sums = [torch.zeros(()) for _ in range(4)]
+    for i in range(2):
+        sums[(n + i) % 4] += x[i]
+    return y, rows, sums
+
+
+def test_a_write_in_place_to_what_is_chosen_reaches_its_other_names():
+    """The element was replaced, and `y` was not written."""
+    check(written_where_a_tensor_says, *((torch.arange(6.0) - 1 + k, torch.tensor(k)) for k in range(4)))
+
+
+def written_beside_a_name(x, n):
+    y, rows = x * 1, []
+    for k in range(4):
+        if x[k] > -5:
+            rows.append(y[k])  # noqa: PERF401  # what is tested
+    rows[n] += 10
+    return y, torch.stack(rows)
+
+
+def written_among_numbers(x, n):
+    rows = [x[0], 1.0]
+    rows[n] += 1
+    return rows[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    sweep(
+        [(written_beside_a_name, "may have a second name"), (written_among_numbers, "tensors and numbers")],
+        quick=2,
+    ),
+)
+def test_a_write_in_place_that_a_name_would_lose_is_refused(model, said):
+    with pytest.raises(ExportFailed, match=said):
+        check(model, (torch.arange(6.0), torch.tensor(1)))

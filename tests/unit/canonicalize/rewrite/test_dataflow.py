@@ -170,7 +170,7 @@ def test_what_statements_assign_and_may_change():
     found = assigned(body)
     assert found.names == ("a", "w")
     assert found.all == ("a", "w", "self.n")
-    assert set(found.touched) == {"x", "f", "y"}
+    assert set(found.touched) == {"x", "f", "y", "b"}
     assert found.without({"a", "self"}).all == ("w",)
 
 
