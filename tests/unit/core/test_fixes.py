@@ -20,8 +20,8 @@ def names(package: str, targets: list[str]) -> list[str]:
     [
         (["iree-vulkan"], ["gpu-widening", "int64-comparisons", "spirv-reductions", "spirv-slices"]),
         (["iree-metal"], ["gpu-widening", "spirv-reductions", "spirv-slices"]),
-        (["iree-cpu-host", "iree-cuda-sm_80"], ["gpu-widening"]),
-        (["iree-cpu-*", "iree-rocm-*"], []),
+        (["iree-cpu-host", "iree-cuda-sm_80"], ["gpu-gathers", "gpu-widening"]),
+        (["iree-cpu-*", "iree-rocm-*"], ["gpu-gathers"]),
         (["iree-vmvx"], ["vmvx-comparisons"]),
     ],
 )
