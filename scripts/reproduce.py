@@ -69,9 +69,14 @@ def _build(
         ["archive", "out/b", "-o", "out/b.tar"],
         ["attest", "out/b"],
     ):
-        subprocess.run(
-            [*aotpipe, *argv], cwd=folder, env=environment, umask=umask, check=True, stdout=subprocess.DEVNULL
+        done = subprocess.run(
+            [*aotpipe, *argv], cwd=folder, env=environment, umask=umask, stdout=subprocess.DEVNULL
         )
+        if done.returncode:
+            # The folder is gone with the process, and what went wrong is in its logs alone.
+            for log in sorted((folder / "cache" / "logs").glob("*.log")):
+                print(log.read_text(), file=sys.stderr)
+            done.check_returncode()
 
 
 def _compared(first: Path, second: Path) -> int:

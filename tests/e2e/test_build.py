@@ -192,6 +192,7 @@ finally:
     assert min(seconds) < 1.0
 
 
+@pytest.mark.slow
 def test_two_builds_give_equal_bytes_from_any_folder(built_apart: Project, project: Project):
     project.build("-t", HOST, "-t", BYTECODE)
     trees = []

@@ -189,7 +189,8 @@ def tiny_llama() -> spec.Spec:
 WORDS = 32
 
 
-@pytest.mark.parametrize("model", sweep([tiny_llama, "llama.py", "gpt2.py"], quick=0, always=[tiny_llama]))
+@pytest.mark.slow
+@pytest.mark.parametrize("model", sweep([tiny_llama, "llama.py", "gpt2.py"], quick=3))
 def test_a_decoder_keeps_its_cache(model: str | Callable[[], spec.Spec], tmp_path: Path) -> None:
     """Token by token gives what the whole text gives at once; reset and a second runner start anew."""
     path = build(model if isinstance(model, str) else model(), [HOST], tmp_path / "bundle")

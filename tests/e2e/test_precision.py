@@ -61,7 +61,7 @@ class Small(torch.nn.Module):
         return torch.softmax(self.head(found.mean((2, 3))), -1)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("f16", marks=pytest.mark.slow)])
 def test_both_ways_to_iree_take_fewer_bits(dtype: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     built = aotpipe.build(
@@ -91,6 +91,7 @@ class Head(torch.nn.Module):
         return self.head(self.body(self.words(ids)))
 
 
+@pytest.mark.slow
 def test_a_quantized_model_is_at_parity_and_takes_a_quarter_of_the_room(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Head().eval()

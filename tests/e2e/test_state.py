@@ -576,7 +576,7 @@ GROUPS: dict[str, list[Any]] = {
 @pytest.mark.parametrize(
     "kind",
     [
-        *sweep(MODELS, quick=0, always=[TwoNames, Filling, MaybeKept]),
+        *sweep(MODELS, quick=0, always=[TwoNames, Filling]),
         *(
             pytest.param(lambda kinds=kinds: Several(kind() for kind in kinds), id=name)
             for name, kinds in GROUPS.items()

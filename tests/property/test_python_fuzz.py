@@ -175,7 +175,7 @@ def test_programs_that_keep_things_give_the_same(tmp_path: Path) -> None:
     assert counts["refused"] < 0.05 * counts.total(), counts
 
 
-@pytest.mark.parametrize("seed", sweep(SIZED_SEEDS, quick=0, always=[4, 7]))
+@pytest.mark.parametrize("seed", sweep(SIZED_SEEDS, quick=0, always=[4]))
 def test_a_program_of_sizes_that_depend_on_data_gives_the_same(seed: int, tmp_path: Path) -> None:
     assert outcome(seed, tmp_path, sized.source) == "same"
 

@@ -56,6 +56,7 @@ def test_every_form_gives_eagers_numbers() -> None:
     legal.check(Adaptive(), (torch.randn(2, 3, 8, 7),))
 
 
+@pytest.mark.slow
 def test_positions_over_sizes_that_vary() -> None:
     sizes = {2: Dim("h", min=3, max=16), 3: Dim("w", min=2, max=16)}
     check(Few2d(), (torch.randn(2, 3, 7, 9),), (torch.randn(2, 3, 8, 2),), dynamic_shapes={"x": sizes})

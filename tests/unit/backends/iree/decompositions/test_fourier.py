@@ -70,6 +70,7 @@ class Inverted(torch.nn.Module):
         return torch.view_as_real(spectrum), torch.fft.irfft(spectrum)
 
 
+@pytest.mark.slow
 def test_program_of_a_real_transform_and_its_inverse() -> None:
     torch.manual_seed(0)
     check(Inverted(), (torch.randn(2, 6),))

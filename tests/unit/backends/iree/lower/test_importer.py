@@ -132,6 +132,7 @@ print(found)
 """
 
 
+@pytest.mark.slow
 def test_another_process_in_another_folder_gives_the_same_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
