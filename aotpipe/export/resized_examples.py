@@ -131,12 +131,7 @@ def recomputes(entry: CanonicalEntry, state: State) -> bool:
     Compared over calls of two sizes in turn, on other values each, so that neither what an earlier call of
     the same size left nor what one of another size left goes unnoticed.
     """
-    generator, known = torch.Generator().manual_seed(_SEED), values(entry)
-    taken = set(known.values())
-    other = {name: _inner_value(dim, known[name], taken) for name, dim in roots(entry).items()}
-    sizes = {name: value for name, value in other.items() if value is not None}
-    given = [resized(entry, each) for each in ({}, {}, sizes, sizes, {}, sizes)]
-    calls = [example_call.varied(each, generator) for each in given]
+    calls = _of_two_sizes(entry)
     first = [(root, root.held.get(root.key, layouts.ABSENT)) for root in state.ignored]
     found = []
     for forgets in (False, True):
@@ -154,6 +149,33 @@ def recomputes(entry: CanonicalEntry, state: State) -> bool:
             kept = [root.held.get(root.key) for root in state.roots]
             found.append(pytrees.clone_tensors((results, kept)))
     return example_call.is_same(*found)
+
+
+def begins_alike(entry: CanonicalEntry) -> bool:
+    """Whether a call answers the same before any other call and after one, over two sizes and other values."""
+    example = (entry.entry.args, entry.entry.kwargs)
+    found = []
+    for before in ((), (example,)):
+        results = []
+        for call in _of_two_sizes(entry):
+            with example_call.unchanged(entry.module), quiet():
+                try:
+                    answers = [example_call.again(entry.module, *each) for each in (*before, call)]
+                except Exception:  # noqa: BLE001 what the model raises
+                    return False
+                results.append(pytrees.clone_tensors(answers[-1]))
+        found.append(results)
+    return example_call.is_same(*found)
+
+
+def _of_two_sizes(entry: CanonicalEntry) -> list[tuple[Any, Any]]:
+    """Calls on the example's sizes and on others in turn, each on other values."""
+    generator, known = torch.Generator().manual_seed(_SEED), values(entry)
+    taken = set(known.values())
+    other = {name: _inner_value(dim, known[name], taken) for name, dim in roots(entry).items()}
+    sizes = {name: value for name, value in other.items() if value is not None}
+    given = [resized(entry, each) for each in ({}, {}, sizes, sizes, {}, sizes)]
+    return [example_call.varied(each, generator) for each in given]
 
 
 def agrees_on(entry: CanonicalEntry, program: ExportedProgram, inputs: Any) -> bool:

@@ -87,10 +87,32 @@ def trace(entry: CanonicalEntry) -> Traced:
     try:
         traced = _traced(entry)
     except ExportFailed as error:
-        error.where = error.where or source.of_definition(entry.module.forward)
-        raise
+        begun = _begun(entry)
+        if begun is None:
+            error.where = error.where or source.of_definition(entry.module.forward)
+            raise
+        traced = begun
     untouched.check_traced(entry)
     return traced
+
+
+def _begun(entry: CanonicalEntry) -> Traced | None:
+    """The program of a model as its first call leaves it, where that answers as the first one does.
+
+    Such a call registers hooks, or makes objects, which no program can: `if not self.hooked: ...`.
+    """
+    state = entry.state
+    if state is None or state.varying or not all(map(state.is_set_once, state.roots)):
+        return None
+    if not resized_examples.begins_alike(entry):
+        return None
+    with example_call.unchanged(entry.module), suppress(ExportFailed):
+        example_call.again(entry.module, entry.entry.args, entry.entry.kwargs)
+        traced = _traced(replace(entry, state=None))
+        names = ", ".join(f"`{root.path}`" for root in state.roots)
+        said = f"the program begins as the first call leaves the model, which answers as before it: {names}"
+        return replace(traced, findings=(*traced.findings, entry.finding("state-recomputed", said)))
+    return None
 
 
 def _traced(entry: CanonicalEntry) -> Traced:

@@ -97,6 +97,12 @@ class State:
             unread=tuple(each for each in self.unread if each.identity not in added),
         )
 
+    def is_set_once(self, root: Root) -> bool:
+        """Whether the first call leaves a name as the later ones do."""
+        at = next(at for at, each in enumerate(self.roots) if each.identity == root.identity)
+        held = [each[at] for each in self.snapshots[1:]]
+        return bool(held) and all(each == held[0] for each in held)
+
     def without(self, roots: Iterable[Root]) -> State:
         """The same with names of which nothing is kept: each call begins with what they first held."""
         dropped = {root.identity: root for root in roots}

@@ -11,7 +11,7 @@ import torch
 from aotpipe.core.dims import Dim
 from aotpipe.errors import ExportFailed
 from aotpipe.export import strategies
-from tests.unit.export.models import entry_of
+from tests.unit.export.models import codes, entry_of, exported
 
 B = Dim("b", max=64)
 
@@ -175,3 +175,40 @@ def test_what_python_rounds_of_a_size_follows_the_size(counts: bool) -> None:
         x = torch.linspace(-1, 4, rows)
         for mine, other in zip(program(x), Capacity(counts=counts)(x), strict=True):
             torch.testing.assert_close(mine, other)
+
+
+class Hooked(torch.nn.Module):
+    """Its first call registers a hook, which no program can keep."""
+
+    def __init__(self, *, counts_the_first: bool) -> None:
+        super().__init__()
+        self.part = torch.nn.Linear(3, 3)
+        self.hooks: list[Any] = []
+        self.seen: torch.Tensor | None = None
+        self.counts_the_first = counts_the_first
+
+    def _hook(self, _module: Any, _inputs: Any, output: torch.Tensor) -> None:
+        self.seen = output
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.hooks:
+            self.hooks.append(self.part.register_forward_hook(self._hook))
+            if self.counts_the_first:
+                x = x + 1
+        y = self.part(x)
+        seen, self.seen = self.seen, None
+        return y + seen * 2
+
+
+def test_what_the_first_call_registers_is_there_from_the_start() -> None:
+    model = Hooked(counts_the_first=False).eval()
+    found = exported(model, torch.randn(2, 3), shapes={"x": {0: B}})
+    assert "state-recomputed" in codes(found)
+    assert not model.hooks
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(found.entries[0].program.module()(x), model(x))
+
+
+def test_a_first_call_that_answers_otherwise_is_refused() -> None:
+    with pytest.raises(ExportFailed, match=r"test_strategies.py:\d+"):
+        exported(Hooked(counts_the_first=True).eval(), torch.randn(2, 3))
