@@ -152,7 +152,7 @@ def recomputes(entry: CanonicalEntry, state: State) -> bool:
 
 
 def begins_alike(entry: CanonicalEntry) -> bool:
-    """Whether a call answers the same before any other call and after one, over two sizes and other values."""
+    """Whether a call answers the same before and after another, over two sizes and on other values."""
     example = (entry.entry.args, entry.entry.kwargs)
     found = []
     for before in ((), (example,)):
