@@ -265,10 +265,11 @@ class _Writer(ast.NodeVisitor):
     def _lowered_test(self, node: ast.While, stop: str | None) -> list[ast.stmt]:
         """Move a test that assigns to the iteration's end; gives what computes the first test."""
         before, again, tested = self._walruses.loop(node.test)
+        # The flag that ends the loop is not among them: a branch that sets it would keep it to itself.
+        self._mentions.update(mentions([*before, *again, tested]))
         if stop is not None:
             again = [ast.If(negated(stop), again, [])]
         node.body, node.test = [*node.body, *again], tested
-        self._mentions.update(mentions([*before, *again, tested]))
         return [ast.copy_location(each, node) for each in before]
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:

@@ -41,6 +41,18 @@ def guarded(x):
     return x, norm, n, most
 
 
+def ended(x):
+    n = 0
+    while (norm := x.norm()) > 0.5:
+        x = x / 2
+        n += 1
+        if n > 2:
+            break
+    else:
+        n += 100
+    return x, norm, n
+
+
 def chosen(x):
     most = -1
     y = x if (s := x.sum()) > 0 and (most := x.max()) > 2 else x * s
@@ -63,7 +75,7 @@ def asserted(x):
 
 @pytest.mark.parametrize(
     "model",
-    [halved, pytest.param(guarded, marks=pytest.mark.slow), chosen, chained, asserted],
+    [halved, ended, pytest.param(guarded, marks=pytest.mark.slow), chosen, chained, asserted],
     ids=lambda model: model.__name__,
 )
 def test_it_is_part_of_the_graph(model):
