@@ -87,7 +87,13 @@ def is_object(value: object) -> bool:
     # Classes of C and of libraries hold more than can be seen.
     if not kind.__flags__ & _HEAP or kind.__module__.partition(".")[0] in _LIBRARIES:
         return False
-    return hasattr(value, "__dict__") or any(slot_names(kind))
+    return own_dict(value) is not None or any(slot_names(kind))
+
+
+def own_dict(value: object) -> dict[str, Any] | None:
+    """The `__dict__` of an object, which its class may lack, or answer for with something else."""
+    found = getattr(value, "__dict__", None)
+    return found if isinstance(found, dict) else None
 
 
 def is_opaque(value: object) -> bool:
@@ -138,7 +144,7 @@ def _contents_of_opaque(value: Any) -> list[Any]:
 
 def _attributes(value: Any) -> dict[str, Any]:
     slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
-    return {**slots, **getattr(value, "__dict__", {})}
+    return {**slots, **(own_dict(value) or {})}
 
 
 def beside(value: Any) -> dict[str, Any]:
@@ -167,10 +173,11 @@ def refill(value: Any, items: Any) -> None:
 
 
 def _refill_attributes(value: Any, items: Mapping[str, Any]) -> None:
-    own = getattr(value, "__dict__", {})
+    own = own_dict(value)
     slots = set(slot_names(type(value)))
-    own.clear()
-    own.update({name: item for name, item in items.items() if name not in slots})
+    if own is not None:
+        own.clear()
+        own.update({name: item for name, item in items.items() if name not in slots})
     for name in slots:
         if name in items:
             object.__setattr__(value, name, items[name])

@@ -25,7 +25,7 @@ from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.dynamic_list import DynamicList
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.trace import refusal
-from aotpipe.model import source
+from aotpipe.model import object_graph, source
 
 T = TypeVar("T")
 _DEPTH: Final = 3
@@ -168,8 +168,8 @@ def _inside(value: Any) -> Iterator[Any]:
         yield from value
     elif dataclasses.is_dataclass(value):
         yield from (getattr(value, each.name, None) for each in dataclasses.fields(value))
-    elif hasattr(value, "__dict__"):
-        yield from vars(value).values()
+    else:
+        yield from (object_graph.own_dict(value) or {}).values()
 
 
 def _function_of(callee: Any) -> FunctionType | None:

@@ -197,3 +197,18 @@ def test_an_iterator_that_is_asked_for_nothing_is_no_change() -> None:
         assert record.changed()
         record = object_graph.Record()
         record.add("held", held)
+
+
+class Answering:
+    """Answers for every name, as the handles of C libraries do."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: name
+
+    __slots__ = ()
+
+
+def test_a_handle_that_has_every_attribute_is_no_object() -> None:
+    assert object_graph.own_dict(Answering()) is None
+    assert not object_graph.is_object(Answering())
+    assert object_graph.contents(Answering()) == {}
