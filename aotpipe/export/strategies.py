@@ -102,7 +102,7 @@ def _begun(entry: CanonicalEntry) -> Traced | None:
     Such a call registers hooks, or makes objects, which no program can: `if not self.hooked: ...`.
     """
     state = entry.state
-    if state is None or state.varying or not all(map(state.is_set_once, state.roots)):
+    if state is None or not all(map(state.is_set_once, state.roots)):
         return None
     if not resized_examples.begins_alike(entry):
         return None

@@ -186,6 +186,7 @@ class Hooked(torch.nn.Module):
         self.hooks: list[Any] = []
         self.seen: torch.Tensor | None = None
         self.counts_the_first = counts_the_first
+        self.table: torch.Tensor | None = None
 
     def _hook(self, _module: Any, _inputs: Any, output: torch.Tensor) -> None:
         self.seen = output
@@ -193,9 +194,10 @@ class Hooked(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.hooks:
             self.hooks.append(self.part.register_forward_hook(self._hook))
+            self.table = torch.arange(3.0)
             if self.counts_the_first:
-                x = x + 1
-        y = self.part(x)
+                self.table = x[0]
+        y = self.part(x) + self.table
         seen, self.seen = self.seen, None
         return y + seen * 2
 
@@ -209,6 +211,6 @@ def test_what_the_first_call_registers_is_there_from_the_start() -> None:
     torch.testing.assert_close(found.entries[0].program.module()(x), model(x))
 
 
-def test_a_first_call_that_answers_otherwise_is_refused() -> None:
+def test_what_the_first_call_keeps_of_its_values_is_refused() -> None:
     with pytest.raises(ExportFailed, match=r"test_strategies.py:\d+"):
         exported(Hooked(counts_the_first=True).eval(), torch.randn(2, 3))
