@@ -26,6 +26,7 @@ from aotpipe.export.tracing import quiet
 
 _TRIES: Final = 64
 _SEED: Final = 0
+_MOST_NAMED: Final = 3
 
 
 def values(entry: CanonicalEntry) -> dict[str, int]:
@@ -37,6 +38,19 @@ def values(entry: CanonicalEntry) -> dict[str, int]:
 def roots(entry: CanonicalEntry) -> dict[str, Dim]:
     """Each Dim of the entry point by name, as it was before arithmetic."""
     return {dim.name: dim.root for dim, _ in _sized(entry) if isinstance(dim, Dim)}
+
+
+def fixed_beside(entry: CanonicalEntry) -> str:
+    """What to ask for where inputs have the size of a Dim and do not vary with it; empty for none."""
+    known = {value: name for name, value in reversed(values(entry).items()) if value > 1}
+    found = [
+        f"give {name} the Dim {known[size]!r} too, which is {size} in its dim {axis}"
+        for name, leaf in pytrees.example_leaves(entry).items()
+        if isinstance(leaf, torch.Tensor)
+        for axis, size in enumerate(leaf.shape)
+        if size in known and axis not in entry.dims.get(name, {})
+    ]
+    return ", and ".join(found[:_MOST_NAMED])
 
 
 def _sized(entry: CanonicalEntry) -> list[tuple[Dim | Auto, int]]:

@@ -39,7 +39,7 @@ from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
-from aotpipe.errors import ExportFailed
+from aotpipe.errors import ExportFailed, StaticDim
 from aotpipe.export import diagnosis, resized_examples, tracing
 from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
@@ -90,6 +90,9 @@ def trace(entry: CanonicalEntry) -> Traced:
         begun = _begun(entry)
         if begun is None:
             error.where = error.where or source.of_definition(entry.module.forward)
+            fixed = isinstance(error, StaticDim) and resized_examples.fixed_beside(entry)
+            if fixed:
+                error.hint = f"{fixed}; or {error.hint}"
             raise
         traced = begun
     untouched.check_traced(entry)

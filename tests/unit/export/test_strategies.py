@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aotpipe.core.dims import Dim
-from aotpipe.errors import ExportFailed
+from aotpipe.errors import ExportFailed, StaticDim
 from aotpipe.export import strategies
 from tests.unit.export.models import codes, entry_of, exported
 
@@ -214,3 +214,12 @@ def test_what_the_first_call_registers_is_there_from_the_start() -> None:
 def test_what_the_first_call_keeps_of_its_values_is_refused() -> None:
     with pytest.raises(ExportFailed, match=r"test_strategies.py:\d+"):
         exported(Hooked(counts_the_first=True).eval(), torch.randn(2, 3))
+
+
+def test_an_input_that_should_have_varied_too_is_named() -> None:
+    entry = entry_of(lambda x, mask: x * mask, torch.ones(6, 2), torch.ones(6, 2), shapes={"x": {0: B}})
+    with pytest.raises(StaticDim) as caught:
+        strategies.trace(entry)
+    assert caught.value.hint.startswith("give mask the Dim 'b' too, which is 6 in its dim 0; or ")
+    both = {"x": {0: B}, "mask": {0: B}}
+    strategies.trace(entry_of(lambda x, mask: x * mask, torch.ones(6, 2), torch.ones(6, 2), shapes=both))
