@@ -31,6 +31,7 @@ from aotpipe.passes import (
     equal_bags,
     hops,
     integer_division,
+    joined_sizes,
     repeated_calls,
     wrapper_ops,
 )
@@ -59,7 +60,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
             warnings.simplefilter("ignore")
             program = equal_bags.sum_rows(wrapper_ops.inline(entry.program))
             program = constants.lift(alias_copies.separate(program))
-            program = integer_division.guard(program)
+            program = integer_division.guard(joined_sizes.check(program))
             try:
                 decomposed = _decomposed(program, table)
             except ValueError:
