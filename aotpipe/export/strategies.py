@@ -432,6 +432,7 @@ def _export(
         tracing.extremes_decide(),
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
+        tracing.inference_is_no_grad(),
         tracing.quiet(),
         tracing.transforms_are_left(),
         tracing.guards_are_kept() if entry.guarded else nullcontext(),
