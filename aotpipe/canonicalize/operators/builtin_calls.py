@@ -213,7 +213,7 @@ def _operand(value: Any) -> Any:
 
 
 def _isinstance(value: Any, kinds: Any) -> Any:
-    """`isinstance`: a traced number counts as a Python number, and an optional value is decided by its flag."""
+    """`isinstance`: a traced number counts as Python's, and an optional value is decided by its flag."""
     if isinstance(value, OptionalValue):
         wanted = _isinstance(value.payload, kinds)
         if value.is_present or wanted is isinstance(None, kinds):
