@@ -228,5 +228,6 @@ def test_rows_that_were_unbound_are_a_tuple():
             out = out + row
         return out
 
-    cases = [torch.tensor(v).reshape(-1, 2) for v in ([1.0, 2, -1, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7, 8])]
+    rows = ([1.0, 2, -1, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7, 8])
+    cases = [torch.tensor(each).reshape(-1, 2) for each in rows]
     check(model, *((each,) for each in cases), (torch.tensor([[-1.0, 2]] * 3 + [[3.0, 4]]),), (-cases[1],))

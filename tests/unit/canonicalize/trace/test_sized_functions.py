@@ -17,8 +17,8 @@ from aotpipe.core.dims import Dim
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.unit.canonicalize.trace import agree
 from tests.sweep import sweep
+from tests.unit.canonicalize.trace import agree
 
 SIZES = (6, 2, 3, 9, 30)
 
