@@ -349,11 +349,11 @@ def _rewritten(
             or not isinstance(found, ExportedProgram)
             or not resized_examples.agree(entry, found)
         ):
-            refused = first or ExportFailed(
+            raise ExportFailed(
                 f"{entry.name} {diagnosis.OTHER_AT_0_OR_1}",
                 hint="give that Dim min=2, and the sizes below it an entry point of their own",
+                where=first.where if first else None,
             )
-            raise refused from refused.__cause__
         program = found
     findings = list(at_bound if changed else ())
     for function in codes:
@@ -457,6 +457,7 @@ def _export(
         tracing.extremes_decide(),
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
+        tracing.inference_is_no_grad(),
         tracing.quiet(),
         tracing.transforms_are_left(),
         tracing.guards_are_kept() if entry.guarded else nullcontext(),

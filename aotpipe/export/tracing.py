@@ -3,6 +3,7 @@
 Each context manager changes one thing and puts it back:
 
 - `data_is_traced()`: `.data` of a tensor is part of the graph;
+- `inference_is_no_grad()`: `torch.inference_mode` in a model's code only turns gradients off;
 - `texts_are_refused()`: a text made of a number that only a run knows raises `MadeText`;
 - `refusals_are_raised()`: the model does not catch the exceptions by which torch stops a trace;
 - `quiet()`: torch holds back its own warnings and logs;
@@ -69,6 +70,30 @@ def data_is_traced() -> AbstractContextManager[None]:
             tensor.detach().copy_(value)
 
     return trace.assigned(torch.Tensor, data=property(data, assign))
+
+
+def inference_is_no_grad() -> AbstractContextManager[None]:
+    """Let `torch.inference_mode` in a model's code turn gradients off, and no more.
+
+    A tensor of inference mode counts no versions. By these torch's tracing knows that two selections by one
+    mask have one size, and that a tensor was not written.
+    """
+    asked = torch.is_inference_mode_enabled
+
+    @contextmanager
+    def inference(enabled: bool) -> Iterator[None]:
+        def is_enabled() -> bool:
+            is_asked_by_model = source.is_model_code(sys._getframe(1).f_code.co_filename)  # noqa: SLF001
+            return enabled if is_asked_by_model else asked()
+
+        with torch.set_grad_enabled(not enabled), trace.assigned(torch, is_inference_mode_enabled=is_enabled):
+            yield
+
+    def enter(mode: torch.inference_mode) -> None:
+        mode._inference_mode_context = inference(mode.mode)  # noqa: SLF001  # which its `__exit__` leaves
+        mode._inference_mode_context.__enter__()  # noqa: SLF001
+
+    return trace.assigned(torch.inference_mode, __enter__=enter)
 
 
 class MadeText(RuntimeError):

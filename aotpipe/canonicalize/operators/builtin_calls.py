@@ -213,17 +213,19 @@ def _operand(value: Any) -> Any:
 
 
 def _isinstance(value: Any, kinds: Any) -> Any:
-    """`isinstance`: a host scalar counts as a Python number, and an optional value is decided by its flag."""
+    """`isinstance`: a traced number counts as Python's, and an optional value is decided by its flag."""
     if isinstance(value, OptionalValue):
         wanted = _isinstance(value.payload, kinds)
         if value.is_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
-    return issubclass(_type(value), kinds) if host_scalars.is_host_scalar(value) else isinstance(value, kinds)
+    if isinstance(value, kinds) and not host_scalars.is_host_scalar(value):
+        return True  # also of `torch.SymInt`, which a model may ask for
+    return (kind := _type(value)) is not type(value) and issubclass(kind, kinds)
 
 
 def _type(*args: Any) -> Any:
-    """`type(value)`: that of a host scalar is the Python number's."""
+    """`type(value)`: that of a traced number is the Python number's."""
     return host_scalars.python_type(args[0]) if len(args) == 1 else type(*args)
 
 

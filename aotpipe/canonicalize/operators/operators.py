@@ -55,7 +55,8 @@ _MOST_KNOWN: Final = 32
 def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
     """A variable's value, or a mark where it has none yet."""
     try:
-        return read()
+        with optional_values.looking():
+            return read()
     except (NameError, AttributeError):
         return UNDEFINED
 

@@ -103,11 +103,20 @@ class UnbackedItems:
         count: How many there are, a traced number.
         most: How many there are at most, as an int or a SymInt; None where nothing says so.
         at: Gives the item of a number, an int or a traced one, that is less than the count.
+        rows: The tensor whose rows they are, if they are.
     """
 
     count: Any
     most: Any
     at: Callable[[Any], Any]
+    rows: torch.Tensor | None = None
+
+    def __getitem__(self, index: Any) -> Any:
+        """An element of the tuple that `unbind` gives; of a slice, others such items."""
+        if self.rows is None:
+            raise TypeError("what `enumerate`, `zip` and `reversed` give is not subscriptable")
+        found = self.rows[index]
+        return found if not isinstance(index, slice) else of(found) or found.unbind(0)
 
     def __iter__(self) -> NoReturn:
         raise refusal(
@@ -147,7 +156,7 @@ def of(value: Any) -> UnbackedItems | None:
     if isinstance(value, torch.Tensor) and value.dim() and isinstance(size := value.shape[0], torch.SymInt):
         count = host_scalars.item(torch_functions.as_tensor(size))
         most = host_scalars.most(size) if torch_functions.is_traced(size) else size
-        return UnbackedItems(count, most, partial(_row, value))
+        return UnbackedItems(count, most, partial(_row, value), value)
     return None
 
 
@@ -282,4 +291,4 @@ def method(function: Any) -> Callable[[], Any] | None:
     found = of(tensor)
     if found is None or tensor.dim() != 1:
         return None
-    return lambda: listed(replace(found, at=lambda number: host_scalars.item(found.at(number))))
+    return lambda: listed(replace(found, at=lambda number: host_scalars.item(found.at(number)), rows=None))

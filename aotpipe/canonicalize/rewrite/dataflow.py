@@ -63,7 +63,9 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
         # What a method, a function or an item's assignment may change; of an item or a result, what it is of.
         for node in nodes:
             while isinstance(node, ast.expr) and (path := dotted(node)) is None:
-                node = getattr(node, "func", getattr(node, "value", None))
+                # What a method gives is of its object.
+                node = node.func if isinstance(node, ast.Call) else node
+                node = node if isinstance(node, ast.Name) else getattr(node, "value", None)
             if isinstance(node, ast.expr) and path is not None:
                 touched[path] = None
 

@@ -215,6 +215,8 @@ _OWN_NAMES: Final = {
     "input": "tensor",
     **dict.fromkeys(("chunks", "split_size", "split_size_or_sections"), "by"),
     **dict.fromkeys(("n", "window_length"), "size"),
+    "axis": "dim",
+    "keepdims": "keepdim",
 }
 """Arguments of torch that functions give by name -> what they are called here."""
 _OF_NUMBERS: Final = (torch.tensor, torch.as_tensor)

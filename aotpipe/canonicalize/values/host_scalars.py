@@ -96,10 +96,13 @@ def is_host_scalar(value: object) -> bool:
     return id(value) in trace.part(_Scalars).tensors
 
 
+_SYMBOLS: Final[dict[type, type]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
 def python_type(value: object) -> type:
-    """`type(value)`, of a host scalar that of the number."""
+    """`type(value)`, of a host scalar and of a size that varies that of the number."""
     if not is_host_scalar(value):
-        return type(value)
+        return _SYMBOLS.get(type(value)) or type(value)
     assert isinstance(value, torch.Tensor)
     if value.dtype == torch.bool:
         return bool

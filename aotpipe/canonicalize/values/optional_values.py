@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, KeysView
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import torch
@@ -72,7 +73,7 @@ class OptionalValue:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.payload, name)
-        if not name.startswith("__"):
+        if not name.startswith("__") and not trace.part(_Looks).count:
             self.require_present(AttributeError(f"None has no {name}"))
         return found
 
@@ -87,6 +88,24 @@ class OptionalValue:
 
     def __bool__(self) -> NoReturn:
         raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
+
+
+@dataclass(slots=True)
+class _Looks:
+    """How many `looking` run now."""
+
+    count: int = 0
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Inside, an attribute is read to see what it holds: eager does not read it there."""
+    looks = trace.part(_Looks)
+    looks.count += 1
+    try:
+        yield
+    finally:
+        looks.count -= 1
 
 
 class _Present(dict[int, OptionalValue]):

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.canonicalize import canonicalize
+from aotpipe.core.dims import Dim
 from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
 from tests.unit.canonicalize.trace.agree import check
 
 VECTORS = tuple(
@@ -119,3 +123,15 @@ def test_what_no_graph_can_hold(model: Any, said: str):
         check(model, *VECTORS)
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_builtin_calls.py")
+
+
+def of_a_shape(shape):
+    return torch.full((shape,) if isinstance(shape, int) and type(shape) is int else shape, 1 / shape)
+
+
+def test_a_size_that_varies_is_an_int():
+    shapes = {"x": {0: Dim("n", min=2, max=9)}}
+    spec = as_spec(lambda x: x + of_a_shape(x.shape[0]), args=(torch.randn(4),), dynamic_shapes=shapes)
+    program = export(canonicalize(spec)).entries[0].program.module()
+    for n in (2, 7):
+        torch.testing.assert_close(program(torch.ones(n)), torch.ones(n) + 1 / n)

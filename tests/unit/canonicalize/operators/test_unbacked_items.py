@@ -216,3 +216,18 @@ def test_it_is_not_written_out() -> None:
 
     with pytest.raises(ExportFailed, match="other than by a `for`"):
         export(canonicalize(as_spec(listed, args=RANGES[0])))
+
+
+def test_rows_that_were_unbound_are_a_tuple():
+    def model(x):
+        rows = x[x[:, 0] > 0].unbind(0)
+        out = rows[0] * 2 + rows[-1] + len(rows)
+        for at in range(1, len(rows)):
+            out = out * 0.5 + rows[at] - rows[len(rows) - at]
+        for row in rows[1:]:
+            out = out + row
+        return out
+
+    rows = ([1.0, 2, -1, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7, 8])
+    cases = [torch.tensor(each).reshape(-1, 2) for each in rows]
+    check(model, *((each,) for each in cases), (torch.tensor([[-1.0, 2]] * 3 + [[3.0, 4]]),), (-cases[1],))

@@ -166,11 +166,11 @@ def test_what_a_later_trip_reads_is_carried():
 
 
 def test_what_statements_assign_and_may_change():
-    body = ast.parse("a = b\nself.n += 1\nx[0] = 1\nf(y)\n(w := 2)\n[q for q in z]").body
+    body = ast.parse("a = b\nself.n += 1\nx[0] = 1\nf(y)\n(w := 2)\n[q for q in z]\nv.m().n(1).o()").body
     found = assigned(body)
     assert found.names == ("a", "w")
     assert found.all == ("a", "w", "self.n")
-    assert set(found.touched) == {"x", "f", "y", "b"}
+    assert set(found.touched) == {"x", "f", "y", "b", "v"}
     assert found.without({"a", "self"}).all == ("w",)
 
 

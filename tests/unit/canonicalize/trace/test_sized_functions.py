@@ -18,6 +18,7 @@ from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.sweep import sweep
+from tests.unit.canonicalize.trace import agree
 
 SIZES = (6, 2, 3, 9, 30)
 
@@ -247,3 +248,11 @@ def test_a_module_that_a_call_casts_is_refused():
         staged = builtin_calls.of(getattr(move, "func", move))
         with pytest.raises(ExportFailed, match="moves a module"):
             staged(*getattr(move, "args", ()))
+
+
+def test_arguments_have_the_names_that_numpy_gives_them():
+    def model(x):
+        rows = x[x[:, 0] > 0]
+        return torch.logsumexp(rows, axis=0, keepdims=True), rows.logsumexp(axis=1, keepdim=True)
+
+    agree.check(model, *((torch.tensor([[v, 2.0], [-1, 3], [4, 5]]),) for v in (1.0, -1.0)))

@@ -76,3 +76,16 @@ def indexed_after_a_raise(x: torch.Tensor) -> torch.Tensor:
 def test_a_value_is_there_after_a_raise_where_it_is_none() -> None:
     """An index of it was taken for one of None, too, which gives another dim."""
     check(indexed_after_a_raise, *((torch.tensor(row),) for row in ([0.3, -0.6, 0.9], [0.1, 0.2, 0.3])))
+
+
+def test_what_a_branch_reads_of_a_value_is_asserted_nowhere_else():
+    def model(x):
+        mask = x > 1
+        if not mask.any():
+            mask = None
+        y = x * 2
+        if mask is not None:
+            y = y * (1 - mask.unsqueeze(-1).to(y).sum(-1)) + mask.mT.sum()
+        return y
+
+    check(model, (torch.tensor([[0.5, 2.0]]),), (torch.tensor([[0.5, -2.0]]),))
