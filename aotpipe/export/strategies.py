@@ -87,7 +87,8 @@ def trace(entry: CanonicalEntry) -> Traced:
     try:
         traced = _traced(entry)
     except ExportFailed as error:
-        begun = _begun(entry)
+        # What a branch on a tensor changes is not what every first call does.
+        begun = None if error.code == "python-object-changed" else _begun(entry)
         if begun is None:
             error.where = error.where or source.of_definition(entry.module.forward)
             fixed = isinstance(error, StaticDim) and resized_examples.fixed_beside(entry)

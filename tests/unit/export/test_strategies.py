@@ -216,6 +216,27 @@ def test_what_the_first_call_keeps_of_its_values_is_refused() -> None:
         exported(Hooked(counts_the_first=True).eval(), torch.randn(2, 3))
 
 
+class HookedAndRemembering(Hooked):
+    """A hook beside a set that only some first calls add to."""
+
+    def __init__(self) -> None:
+        super().__init__(counts_the_first=False)
+        self.calls: set[str] = set()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        if "positive" in self.calls and x.sum() < -1000:
+            y = y * 2
+        if x.sum() > 0:
+            self.calls.add("positive")
+        return y
+
+
+def test_what_only_some_first_calls_leave_is_refused() -> None:
+    with pytest.raises(ExportFailed, match=r"test_strategies.py:\d+"):
+        exported(HookedAndRemembering().eval(), torch.ones(2, 3), shapes={"x": {0: B}})
+
+
 def test_an_input_that_should_have_varied_too_is_named() -> None:
     entry = entry_of(lambda x, mask: x * mask, torch.ones(6, 2), torch.ones(6, 2), shapes={"x": {0: B}})
     with pytest.raises(StaticDim) as caught:
