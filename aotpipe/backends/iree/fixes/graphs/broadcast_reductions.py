@@ -14,7 +14,7 @@ from aotpipe.passes.decompositions.entries import is_one, static
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
-_REDUCTIONS: Final = ops.overloads(
+REDUCTIONS: Final = ops.overloads(
     "sum sum.dim_IntList mean mean.dim prod prod.dim_int any any.dim any.dims all all.dim all.dims amax amin "
     "max max.dim min min.dim argmax argmin var.correction"
 )
@@ -24,7 +24,7 @@ _KEPT: Final = ops.overloads("clone alias _to_copy expand")
 
 def own_buffers(node: Node) -> tuple[Node, ...]:
     """The operand of a reduction over a dim along which nothing that it is computed from varies."""
-    if node.target not in _REDUCTIONS:
+    if node.target not in REDUCTIONS:
         return ()
     operand = node.args[0]
     assert isinstance(operand, Node)
