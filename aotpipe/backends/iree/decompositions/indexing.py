@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from aotpipe.backends.iree.decompositions.integers import in_int32
 from aotpipe.passes.decompositions.entries import Table, empty, is_one, static
@@ -177,7 +178,7 @@ def roll(tensor: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) 
 
 def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> Any:
     """A negative amount cuts, which the compiler computes wrong."""
-    if all(not static(amount) or amount >= 0 for amount in pad):
+    if all(statically_known_true(amount >= 0) for amount in pad):
         if tensor.dtype in (torch.bool, torch.uint8, torch.int8):
             whole = int(bool(value)) if tensor.dtype == torch.bool else int(value)
             return in_int32(torch.constant_pad_nd, tensor, pad=list(pad), value=whole)
@@ -186,16 +187,22 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
             return torch.constant_pad_nd(tensor - int(value), list(pad), 0) + int(value)
         return NotImplemented
     # Fill first and cut then: a cut may reach into what the other side is filled with.
-    added = [max(amount, 0) if static(amount) else amount for amount in pad]
+    added = [_positive(amount) for amount in pad]
     filled = not all(static(amount) and amount == 0 for amount in added)
     grown = torch.constant_pad_nd(tensor, added, value) if filled else tensor
     for number in range(len(pad) // 2):
         axis = tensor.dim() - 1 - number
-        pair = pad[2 * number : 2 * number + 2]
-        before, after = (-amount if static(amount) and amount < 0 else 0 for amount in pair)
-        if before or after:
+        before, after = (_positive(-amount) for amount in pad[2 * number : 2 * number + 2])
+        if not (static(before) and static(after) and before == after == 0):
             grown = grown.narrow(axis, before, grown.shape[axis] - before - after)
     return grown.clone()
+
+
+def _positive(amount: Any) -> Any:
+    """An amount of padding, or none where it is negative."""
+    if statically_known_true(amount <= 0):
+        return 0
+    return amount if statically_known_true(amount >= 0) else torch.sym_max(amount, 0)
 
 
 DECOMPOSITIONS: Table = {

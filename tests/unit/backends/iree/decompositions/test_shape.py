@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
+from aotpipe import Dim
 from tests.programs.through import check
 from tests.sweep import sweep
 from tests.unit.backends.iree.decompositions.agree import COUNT, check_op
@@ -55,3 +56,19 @@ class Shift(torch.nn.Module):
 
 def test_program_cuts() -> None:
     check(Shift(), (torch.randn(2, 4, 5),))
+
+
+class PadOrCut(torch.nn.Module):
+    """Amounts of padding that are negative for some sizes, and one that only a run knows."""
+
+    def forward(self, x: torch.Tensor, shift: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        amount = int(shift)
+        assert -3 <= amount <= 3
+        short = 6 - x.shape[0]
+        return pad(x, (0, 0, 0, short)), pad(x > 0, (0, 0, -short, short)), pad(x, (amount, -amount), value=2)
+
+
+def test_amounts_may_be_negative_in_some_calls() -> None:
+    rows = Dim("rows", min=4, max=9)
+    calls = [(torch.randn(size, 4), torch.tensor(by)) for size, by in ((5, 2), (4, -3), (6, 0), (9, 3))]
+    check(PadOrCut(), *calls, dynamic_shapes={"x": {0: rows}})
