@@ -46,6 +46,9 @@ _FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
 _CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
 _TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b|Tensor\.__format__")
 _NUMBER: Final = re.compile(r"z?u?f?[a-z]\d+")
+_UNBACKED: Final = re.compile(r"\bz?u[fi]?\d+\b")
+# A reshape of a size into parts that it need not have.
+_DIVIDED: Final = re.compile(r"shape '\[.*?\((s\d+)//(\d+)\).*\]' is invalid for input of size")
 # Messages of compiled code about a tensor without values, each with a remedy.
 _COMPILED: Final = {
     ".numpy() is not supported for tensor subclasses": (
@@ -261,10 +264,23 @@ def _transformed(entry: str, where: SourceLine | None) -> ExportFailed:
 
 
 def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
-    """Say why torch.export refused an entry point.
+    """Say why torch.export refused an entry point, in the names of its inputs.
 
     `log` is what it had assumed until then.
     """
+    found = _explained(error, log, entry)
+    message, reason, hint = (_named(text, log) for text in (found.message, found.reason, found.hint))
+    return replace(found, message=message, reason=reason, hint=hint)
+
+
+def _named(text: str, log: GuardLog) -> str:
+    """A text with the sizes of inputs in place of torch's symbols, and `?` for what only a run knows."""
+    for name, symbol in log.symbols.items():
+        text = re.sub(rf"\b{symbol}\b", lambda _, name=name: readable(name), text)  # type: ignore[misc]
+    return _UNBACKED.sub("?", text)
+
+
+def _explained(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     if isinstance(error, Unwritten):
         error = error.refused
     if isinstance(error, ExportFailed):
@@ -304,7 +320,13 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
             hint="on its examples it does not: see what these lines are given or ask for in a trace",
             where=where,
         )
-    hints = re.findall(r"Hint: (.+)", text) or ["run torch.export.draft_export on the model for a whole list"]
+    hints = re.findall(r"Hint: (.+)", text) or [
+        *(
+            f"let {size} be a multiple of {factor}: `{factor} * Dim(...)`"
+            for size, factor in _DIVIDED.findall(text)
+        ),
+        "run torch.export.draft_export on the model for a whole list",
+    ]
     return ExportFailed(
         f"torch.export refused {entry}: {type(error).__name__}", reason=sentence, hint=hints[0], where=where
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
+import pytest
+import torch
+
+from aotpipe.core.dims import Dim
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export import diagnosis
 from aotpipe.export.diagnosis import GuardLog
+from tests.unit.export.models import exported
 
 LINE = SourceLine("m.py", 3)
 LOG = GuardLog(symbols={"L['x'].size()[0]": "s77"}, guards=[("Ne(s5, 1)", None), ("Eq(s77, 4)", LINE)])
@@ -58,7 +63,7 @@ def test_a_decision_on_a_value_points_to_torch_cond() -> None:
     error = explain(
         "Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3).  (Size-like: none)"
     )
-    assert "u0 > 3" in error.reason
+    assert "? > 3" in error.reason
     assert "torch.cond" in error.hint
 
 
@@ -82,3 +87,28 @@ def test_other_errors_keep_their_first_sentence_and_the_users_line() -> None:
     assert error.where.line == model.__code__.co_firstlineno + 1
     assert error.message == "forward raised KeyError while torch.export traced it"
     assert error.reason.splitlines()[0] == "'no such thing\\nmore words'"
+
+
+def test_a_reshape_into_parts_names_the_size_and_its_factor() -> None:
+    log = GuardLog(symbols={"L['x'].size()[2]": "s53"})
+    found = diagnosis.explain(
+        RuntimeError("shape '[1, (s53//8), 8, 2, 8, 12]' is invalid for input of size 192*s53"),
+        log,
+        "forward",
+    )
+    assert (
+        found.reason
+        == "shape '[1, (x.shape[2]//8), 8, 2, 8, 12]' is invalid for input of size 192*x.shape[2]"
+    )
+    assert found.hint == "let x.shape[2] be a multiple of 8: `8 * Dim(...)`"
+
+
+def test_symbols_of_torch_are_not_named() -> None:
+    def longer(x: torch.Tensor) -> torch.Tensor:
+        count = int(x.abs().max())
+        if x.sum() > 0:
+            x = torch.cat([x, x[:count]])
+        return x
+
+    with pytest.raises(ExportFailed, match=re.escape("(x.shape[0], 3) and (x.shape[0] + ?, 3)")):
+        exported(longer, torch.rand(16, 3), shapes={"x": {0: Dim("n", min=2, max=64)}})
