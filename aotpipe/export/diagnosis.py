@@ -132,7 +132,8 @@ COMPARES_SIZES: Final = "compares sizes of which each varies"
 
 def is_about_sizes(error: BaseException) -> bool:
     """Whether torch.export refused because of the Dims, not because of the model."""
-    return "Constraints violated" in str(error) or "Specializations unexpectedly" in str(error)
+    said = ("Constraints violated", "Specializations unexpectedly", "Expected an equality constraint")
+    return any(each in str(error) for each in said)
 
 
 def is_refused_for_sizes(refused: ExportFailed) -> bool:

@@ -459,6 +459,8 @@ def _export(
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
         tracing.inference_is_no_grad(),
+        tracing.multiples_are_seen(),
+        tracing.unique_is_bounded(),
         tracing.quiet(),
         tracing.transforms_are_left(),
         tracing.guards_are_kept() if entry.guarded else nullcontext(),

@@ -9,6 +9,8 @@ Each context manager changes one thing and puts it back:
 - `quiet()`: torch holds back its own warnings and logs;
 - `light_traces()`: torch writes no code for graphs that nobody runs;
 - `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
+- `multiples_are_seen()`: torch sees that a size divides another;
+- `unique_is_bounded()`: `unique` gives no more elements than there are;
 - `lines_of_helpers()`: an op bears its own line, also in a function that `forward` calls.
 """
 
@@ -27,15 +29,20 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, redire
 from types import FrameType
 from typing import Any, Final
 
+import sympy
 import torch
 from torch._C import _functorch
 from torch._export import non_strict_utils
+from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.export import _trace
 from torch.fx._lazy_graph_module import _use_lazy_graph_module  # what torch.compile itself traces with
+from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.fx.proxy import TracerBase
 from torch.utils import _traceback
+from torch.utils._sympy import functions
+from torch.utils._sympy.value_ranges import bound_sympy
 
 from aotpipe.canonicalize.rewrite.expressions import LOGGED
 from aotpipe.canonicalize.trace.return_values import Unwritten
@@ -89,7 +96,7 @@ def inference_is_no_grad() -> AbstractContextManager[None]:
         with torch.set_grad_enabled(not enabled), trace.assigned(torch, is_inference_mode_enabled=is_enabled):
             yield
 
-    def enter(mode: torch.inference_mode) -> None:
+    def enter(mode: Any) -> None:
         mode._inference_mode_context = inference(mode.mode)  # noqa: SLF001  # which its `__exit__` leaves
         mode._inference_mode_context.__enter__()  # noqa: SLF001
 
@@ -235,9 +242,47 @@ def extremes_decide() -> AbstractContextManager[None]:
         if len(args) == 2 and any(isinstance(each, torch.Tensor) for each in args):
             del kwargs["tensor_callable"]
             return real_callable(*args, **kwargs)
+        if len(args) == 1 and isinstance(args[0], torch.Tensor):
+            # torch hands the tensor to an op of two.
+            args = (list(args[0]),)
         return before(*args, real_callable=real_callable, **kwargs)  # type: ignore[no-untyped-call]
 
     return trace.assigned(non_strict_utils, _tensor_min_max=extreme)
+
+
+def multiples_are_seen() -> AbstractContextManager[None]:
+    """Let torch see that one size divides another, as `2 * n - 2` does `8 * n - 8`.
+
+    Reshapes ask for it; torch would take the remainder for an assumption about the Dims.
+    """
+    before = functions.Mod.eval.__func__  # type: ignore[attr-defined]
+
+    def remainder(cls: Any, dividend: sympy.Expr, divisor: sympy.Expr) -> Any:
+        if divisor.free_symbols and sympy.cancel(dividend / divisor).is_Integer:
+            return sympy.S.Zero
+        return before(cls, dividend, divisor)
+
+    return trace.assigned(functions.Mod, eval=classmethod(remainder))
+
+
+def unique_is_bounded() -> AbstractContextManager[None]:
+    """Let `unique` of a tensor whose sizes vary give no more elements than the largest of them has."""
+    before = fake_impls._unique  # noqa: SLF001
+
+    def unique(
+        fake_mode: Any, func: Any, arg: FakeTensor, dim: int | None, *more: Any, **options: Any
+    ) -> Any:
+        found = before(fake_mode, func, arg, dim, *more, **options)
+        size, count = (
+            (arg.numel(), found[0].numel()) if dim is None else (arg.shape[dim], found[0].shape[dim])
+        )
+        if isinstance(count, torch.SymInt) and isinstance(size, torch.SymInt):
+            most = bound_sympy(size.node.expr, size.node.shape_env.var_to_range).upper
+            if most.is_Integer:
+                symbolic_shapes._constrain_range_for_size(count, max=int(most))  # noqa: SLF001
+        return found
+
+    return trace.assigned(fake_impls, _unique=unique)
 
 
 def guards_are_kept() -> AbstractContextManager[None]:

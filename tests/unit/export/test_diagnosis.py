@@ -112,3 +112,8 @@ def test_symbols_of_torch_are_not_named() -> None:
 
     with pytest.raises(ExportFailed, match=re.escape("(x.shape[0], 3) and (x.shape[0] + ?, 3)")):
         exported(longer, torch.rand(16, 3), shapes={"x": {0: Dim("n", min=2, max=64)}})
+
+
+def test_a_range_that_torch_does_not_expect_is_about_sizes() -> None:
+    said = "Expected an equality constraint for s27, got (4 <= s27) & (s27 <= 63)"
+    assert diagnosis.is_about_sizes(AssertionError(said))

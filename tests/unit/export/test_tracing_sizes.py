@@ -1,0 +1,47 @@
+"""What torch does not see of sizes and of extremes, and takes for an assumption or fails at."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotpipe.core.dims import Dim
+from tests.unit.export.models import exported, run
+
+ROWS = {"x": {0: Dim("rows", min=3, max=12)}}
+
+
+def in_four_parts(x: torch.Tensor) -> torch.Tensor:
+    return x[1:].repeat(1, 2).reshape(-1, 2 * x.shape[0] - 2).sum(1)
+
+
+def distinct(x: torch.Tensor) -> torch.Tensor:
+    whole = x.round()
+    found: torch.Tensor = whole.unique() * 2 if whole.sum() > 0 else whole[whole < 0]  # type: ignore[no-untyped-call]
+    return found
+
+
+def within(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    assert max(lengths) <= x.shape[0], "longer than x"
+    found: torch.Tensor = x * max(lengths) + min(lengths)
+    return found
+
+
+def test_a_size_that_divides_another_is_no_assumption() -> None:
+    found = exported(in_four_parts, torch.randn(5, 4), shapes=ROWS)
+    x = torch.randn(9, 4)
+    torch.testing.assert_close(run(found, x), in_four_parts(x))
+
+
+def test_branches_may_keep_other_counts_of_distinct_values() -> None:
+    found = exported(distinct, torch.randn(5, 4), shapes=ROWS)
+    for x in (torch.rand(9, 4), -torch.rand(4, 4)):
+        torch.testing.assert_close(run(found, x), distinct(x))
+
+
+def test_pythons_extremes_take_the_rows_of_a_tensor() -> None:
+    found = exported(within, torch.randn(5, 4), torch.tensor([2, 5]), shapes=ROWS)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(run(found, x, torch.tensor([3, 1])), within(x, torch.tensor([3, 1])))
+    with pytest.raises(RuntimeError, match="longer than x"):
+        run(found, x, torch.tensor([1, 4]))
