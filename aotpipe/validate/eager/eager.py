@@ -27,7 +27,7 @@ from aotpipe.core.signature import Signature
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.precision import lower_dtype
-from aotpipe.validate.eager.modes import narrow, widen, widened
+from aotpipe.validate.eager.modes import narrow, ties_decided, widen, widened
 from aotpipe.validate.eager.swap import Contents
 from aotpipe.validate.parity import NOISE_ULPS
 
@@ -62,7 +62,8 @@ class Eager:
         frugal: With float64: widen a parameter wherever it is used, and hold no wide copy of all. It takes
             time for each use, and code that compares the dtypes of a parameter and an input sees two.
         noise: A seed: perturb every parameter and every fractional input by up to 16 units in the last
-            place. What flips under it is not decided by the model's numbers.
+            place, and let `topk` take the first or the last of equal ones. What flips under it is not
+            decided by the model's numbers.
         policy: Compute in fewer bits, in precision `model`; noise is then one unit of these.
     """
 
@@ -190,7 +191,8 @@ class Eager:
             mode = widen()
         elif self._policy is not None:
             mode = narrow(self._policy)
-        with torch.no_grad(), self._contents, uncompiled(), mode:
+        ties = nullcontext() if self._noise is None else ties_decided(first=self._noise % 2 == 1)
+        with torch.no_grad(), self._contents, uncompiled(), ties, mode:
             yield
 
     def _to_torch(self, array: Array) -> torch.Tensor:

@@ -6,6 +6,8 @@ dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bit
 
 Inside `with narrow(policy):` products get operands in the lower dtype, islands in float32, and all other ops
 the widest that they are given; `passes.precision` writes the same into programs.
+
+Inside `with ties_decided(first=...):` it is known which of equal elements `topk` takes.
 """
 
 from __future__ import annotations
@@ -139,6 +141,29 @@ def narrow(policy: Precision) -> Iterator[None]:
             yield
     finally:
         torch.set_autocast_enabled(_NO_DEVICE, False)
+
+
+@contextmanager
+def ties_decided(*, first: bool) -> Iterator[None]:
+    """Let `topk` take the first, or the last, of equal elements: torch leaves open which."""
+
+    def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is not torch.ops.aten.topk.default:
+            return func(*args, **kwargs)
+        found = func(*args, **kwargs)
+        usual: tuple[Any, ...] = (-1, True, True)
+        tensor, count, dim, largest, _ = args + usual[len(args) - 2 :]
+        if tensor.dim():
+            ordered = tensor if first else tensor.flip(dim)
+            values, places = ordered.sort(dim=dim, descending=largest, stable=True)
+            places = places.narrow(dim, 0, count)
+            found = type(found)(
+                (values.narrow(dim, 0, count), places if first else tensor.shape[dim] - 1 - places)
+            )
+        return found
+
+    with _Ops(run, lambda value: value):
+        yield
 
 
 class _NarrowFunctions(TorchFunctionMode):

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from aotpipe.core.precision import Precision
-from aotpipe.validate.eager.modes import CannotWiden, narrow, widen, widened
+from aotpipe.validate.eager.modes import CannotWiden, narrow, ties_decided, widen, widened
 
 POLICY = Precision("bfloat16")
 
@@ -116,3 +116,16 @@ def test_what_no_dtype_mends_is_raised_as_it_was() -> None:
     with torch.no_grad(), narrow(POLICY), pytest.raises(RuntimeError, match="2x3 and 2x3"):
         torch.mm(torch.ones(2, 3), torch.ones(2, 3))
     assert not torch.is_autocast_enabled("xla")
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_takes_the_first_or_the_last_of_equal_elements(largest: bool) -> None:
+    x = torch.tensor([[0.0, 1.0, 1.0, 1.0, 2.0]]) * (1 if largest else -1)
+    expected = x.topk(3, largest=largest).values
+    for first, wanted in ((True, [4, 1, 2]), (False, [4, 3, 2])):
+        with ties_decided(first=first):
+            values, places = x.topk(3, 1, largest=largest)
+            along_rows = x.t().topk(3, 0, largest).indices
+        assert places.tolist() == [wanted]
+        assert along_rows.t().tolist() == [wanted]
+        assert torch.equal(values, expected)
