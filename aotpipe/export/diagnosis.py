@@ -201,6 +201,31 @@ def has_partial_numbers(program: ExportedProgram) -> bool:
     )
 
 
+def reads_constants(program: ExportedProgram) -> bool:
+    """Whether a program takes for data what is the same in every call: a number read of no input."""
+    signature = program.graph_signature
+    constant = {*signature.inputs_to_lifted_tensor_constants}
+    known: set[Node] = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            is_known = node.name in constant
+        else:
+            drawn = getattr(node.target, "tags", ())
+            is_known = (
+                node.op == "call_function"
+                and torch.Tag.nondeterministic_seeded not in drawn
+                and known.issuperset(node.all_input_nodes)
+            )
+        if is_known:
+            known.add(node)
+            if node.target in _READS:
+                return True
+    return False
+
+
+_READS: Final = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)  # noqa: SLF001
+
+
 def _is_partial(node: Node) -> bool:
     value = node.meta.get("val")
     name = getattr(node.target, "__name__", "")

@@ -163,6 +163,10 @@ def _stateless(entry: CanonicalEntry) -> Traced:
             if strategy.strict:
                 continue
             return staged(entry, first)
+        if not strategy.strict and diagnosis.reads_constants(program):
+            # Rewritten code follows what is made of Python's numbers alone, and reads it while it is traced.
+            with suppress(ExportFailed):
+                return staged(entry, first)
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
         if entry.guarded and (followed := _followed(entry, log, first)) is not None:

@@ -244,3 +244,16 @@ def test_an_input_that_should_have_varied_too_is_named() -> None:
     assert caught.value.hint.startswith("give mask the Dim 'b' too, which is 6 in its dim 0; or ")
     both = {"x": {0: B}, "mask": {0: B}}
     strategies.trace(entry_of(lambda x, mask: x * mask, torch.ones(6, 2), torch.ones(6, 2), shapes=both))
+
+
+def test_numbers_of_no_input_are_read_while_it_is_traced() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for power in (2 ** torch.arange(3)).tolist():
+            x = x + power
+        return x[: torch.tensor([2, 3]).prod().item()]
+
+    found = exported(f, torch.randn(8, 2))
+    reads = found.entries[0].program.graph.find_nodes(op="call_function", target=torch.ops.aten.item.default)
+    assert not reads
+    x = torch.randn(8, 2)
+    torch.testing.assert_close(found.entries[0].program.module()(x), f(x))
