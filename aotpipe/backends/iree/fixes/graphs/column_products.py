@@ -22,14 +22,14 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
     if node.target not in _PRODUCTS:
         return ()
     operands = dict.fromkeys(each for each in node.args[:2] if isinstance(each, fx.Node))
-    return tuple(each for each in operands if _is_vector(value_of(each)) and _is_column(each))
+    return tuple(each for each in operands if _is_vector(value_of(each)) and is_column(each))
 
 
 def _is_vector(value: Any) -> bool:
     return sum(not is_one(size) for size in value.shape) <= 1
 
 
-def _is_column(node: fx.Node) -> bool:
+def is_column(node: fx.Node) -> bool:
     """Whether an operand was cut from a tensor along a dim that others come before."""
     while node.target in _SAME or node.target in _CUTS:
         source = node.args[0]
