@@ -113,9 +113,30 @@ def all_true(emit: Emitter, flags: Node) -> Node:
 def lower(module: GraphModule) -> None:
     """Write the numbers of a graph and its subgraphs that no compiler holds as tensors."""
     for graph in (each for each in module.modules() if isinstance(each, GraphModule)):
+        _fold_known(graph)
         rewrite(graph, (node for node in graph.graph.nodes if node.op == "call_function"), _lowered)
         graph.graph.eliminate_dead_code()
         graph.recompile()
+
+
+def _fold_known(module: GraphModule) -> None:
+    """Write the numbers that are computed of sizes, and are the same in every call, as such.
+
+    Where the sizes of a program are fixed, torch computes them while it traces, and leaves the ops.
+    """
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and (value := _known(node)) is not None:
+            node.replace_all_uses_with(value)
+
+
+def _known(node: Node) -> float | None:
+    value = node.meta.get("val")
+    if not isinstance(value, (int, float, torch.SymInt)) or node.target in (operator.getitem, ops.ITEM):
+        return None
+    is_of_tensor = any(isinstance(value_of(each), torch.Tensor) for each in node.all_input_nodes)
+    if is_of_tensor and node.target is not _ATEN.sym_size.int:
+        return None
+    return value.node.maybe_as_int() if isinstance(value, torch.SymInt) else value
 
 
 def _lowered(emit: Emitter, node: Node) -> Any:

@@ -129,3 +129,19 @@ def test_powers_and_remainders_of_a_size(backend: Any) -> None:
     calls = [(torch.linspace(-1, 1, size),) for size in (4, 2, 9)]
     options = {"buckets": {"n": (4, 9)}} if backend is on_xla else {}
     backend.check(OfSize(), *calls, dynamic_shapes={"x": {0: Dim("n", min=2, max=9)}}, **options)
+
+
+def test_numbers_of_fixed_sizes_are_written_as_such() -> None:
+    program = Program()
+    with program.module.graph.inserting_before(program.end):
+        double = program.module.graph.call_function(operator.mul, (4, 2))
+        double.meta["val"] = 8
+        whole = program.module.graph.call_function(operator.add, (double, 1))
+        whole.meta["val"] = 9
+    ones = Emitter(program.module, program.end)(torch.ops.aten.full.default, [whole], 1.0)
+    program.end.args = ((ones,),)
+    scalars.lower(program.module)
+    assert [node.target for node in program.module.graph.nodes if node.op == "call_function"] == [
+        torch.ops.aten.full.default
+    ]
+    assert ones.args[0] == [9]

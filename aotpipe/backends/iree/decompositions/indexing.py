@@ -124,7 +124,18 @@ def scatter_add(tensor: torch.Tensor, dim: int, index: torch.Tensor, source: tor
     return _written(aten.scatter_add.default, tensor, dim, index, source)
 
 
-def full(size: Sequence[int], fill_value: float, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+def full(
+    size: Sequence[int], fill_value: complex, *, dtype: torch.dtype | None = None, **options: Any
+) -> Any:
+    if isinstance(fill_value, complex):
+        # The importer takes no complex number.
+        part: dict[str, Any] = {
+            "dtype": (dtype or torch.complex64).to_real(),
+            "device": options.get("device"),
+        }
+        return torch.complex(
+            *(torch.full(list(size), each, **part) for each in (fill_value.real, fill_value.imag))
+        )
     if isinstance(fill_value, torch.SymBool):
         return NotImplemented
     if dtype == torch.bool and not isinstance(fill_value, bool):
@@ -138,7 +149,9 @@ def full(size: Sequence[int], fill_value: float, *, dtype: torch.dtype | None = 
     return one.reshape([1] * len(size)).expand(list(size))
 
 
-def full_like(tensor: torch.Tensor, fill_value: float, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+def full_like(
+    tensor: torch.Tensor, fill_value: complex, *, dtype: torch.dtype | None = None, **_: Any
+) -> Any:
     return full(tensor.shape, fill_value, dtype=dtype or tensor.dtype, device=tensor.device)
 
 

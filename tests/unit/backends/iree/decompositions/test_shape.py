@@ -72,3 +72,14 @@ def test_amounts_may_be_negative_in_some_calls() -> None:
     rows = Dim("rows", min=4, max=9)
     calls = [(torch.randn(size, 4), torch.tensor(by)) for size, by in ((5, 2), (4, -3), (6, 0), (9, 3))]
     check(PadOrCut(), *calls, dynamic_shapes={"x": {0: rows}})
+
+
+class ComplexFills(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = torch.view_as_complex(x)
+        filled = torch.where(z.real > 0, z, 1 - 2j)
+        return torch.view_as_real(torch.full_like(z, 3j) + z), torch.view_as_real(filled)
+
+
+def test_complex_numbers_fill() -> None:
+    check(ComplexFills(), (torch.randn(4, 2),))
