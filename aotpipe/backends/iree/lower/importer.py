@@ -24,7 +24,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that
 from aotpipe.backends.iree.fixes.graphs import modules
 from aotpipe.backends.iree.lower.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, in_own_buffer, to_builtin
-from aotpipe.backends.iree.tuning import depthwise
+from aotpipe.backends.iree.tuning import channels_last, depthwise
 from aotpipe.core import fixes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import LowerFailed
@@ -149,8 +149,9 @@ class _NodeImporter(ControlFlowImporter):
     """Writes constants into the text; the legalizer leaves small ones only."""
 
     def _import_torch_op_overload(self, loc: ir.Location, node: torch.fx.Node, target: Any = None) -> None:
-        """Copy the operands that a workaround wants in buffers of their own."""
+        """Copy the operands that a workaround wants in buffers of their own, or the compiler's loops do."""
         sources = [source for fix in fixes.active(_FIXES) for source in fix.apply.own_buffers(node)]
+        sources += channels_last.own_buffers(node)
         values = {(source, 0): self.resolve_node_value(source) for source in sources}
         with loc, ir.InsertionPoint(self._b):
             for place, value in values.items():

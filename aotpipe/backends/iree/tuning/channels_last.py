@@ -6,6 +6,10 @@ patches writes and reads each element of the image once for each of the kernel. 
 divides the columns of the result and 16 its channels, and nothing is cut off the image (IREE 3.13, AVX-512,
 one thread): of 31 columns they take 6 times as long, of 7 channels 4 times, with one row cut off 20 times.
 Both are filled up.
+
+With data tiling the compiler writes the tiles that a matmul reads within the loops that make its operand.
+Those of a convolution are slow then: of 52 channels of 32x32x32 to 16 that a kernel of one element reads they
+take 13 times as long. So such an operand gets a buffer of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +21,12 @@ from math import prod
 from typing import Any, Final
 
 import torch
+from torch.fx import Node
 from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
+from aotpipe.passes import ops
+from aotpipe.passes.scalars import value_of
 
 _COLUMNS: Final = 8
 _OUTPUTS: Final = 16
@@ -35,6 +42,9 @@ _MOST_OUTPUTS: Final = 255
 _MOST_CHANNELS: Final = 1.5
 # Read again for each few columns: the caches should hold them.
 _WEIGHT_BYTES: Final = 1 << 22
+_CONVOLUTION: Final = torch.ops.aten.convolution.default
+_CUTS: Final = ops.overloads("slice.Tensor")
+_PRODUCTS: Final = ops.overloads("bmm mm")
 ARE_READY: Final[ContextVar[bool]] = ContextVar("are_ready", default=False)
 """Whether a convolution is made inside of `as_they_are`."""
 
@@ -110,3 +120,28 @@ def as_they_are() -> Iterator[None]:
 def is_full(outputs: int, count: int) -> bool:
     """Whether nothing fills up the columns and channels of a result."""
     return not missing(count) and not outputs % _OUTPUTS
+
+
+def own_buffers(node: Node) -> tuple[Node, ...]:
+    """The operands of a product that the compiler would compute within a convolution's loops."""
+    if node.target not in _PRODUCTS:
+        return ()
+    return tuple(each for each in dict.fromkeys(node.all_input_nodes) if _is_convolved(each))
+
+
+def _is_convolved(node: Node) -> bool:
+    """Whether elementwise ops and views alone are between a convolution and a node."""
+    seen, found = {node}, [node]
+    for each in found:
+        if each.target is _CONVOLUTION:
+            return True
+        is_whole = each.target in _CUTS and value_of(each).shape == value_of(each.args[0]).shape
+        if (
+            is_whole
+            or each.target in ops.REARRANGES
+            or torch.Tag.pointwise in getattr(each.target, "tags", ())
+        ):
+            new = [source for source in each.all_input_nodes if source not in seen]
+            seen.update(new)
+            found += new
+    return False

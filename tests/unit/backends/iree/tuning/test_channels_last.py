@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import assume, given
@@ -130,3 +132,42 @@ def test_programs_take_any_batch(varies: bool) -> None:
         check(net, *[(tensor(batch, 8, 22, 41),) for batch in (2, 1, 4)], dynamic_shapes=dims)
     else:
         check(net, (tensor(2, 8, 22, 41),))
+
+
+class Multiplied(nn.Module):
+    """What a convolution gives, by a product that reads it after elementwise ops and views."""
+
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.between = between
+        self.convolution = nn.Conv2d(8, 16, 3, padding=1)
+        self.line = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.line(self.between(self.convolution(x).movedim(1, -1)))
+
+
+@pytest.mark.parametrize(
+    ("between", "count"),
+    [
+        (lambda x: x, 1),
+        (lambda x: (x.relu() * x.sigmoid() + 1).flatten(0, 2), 1),
+        (lambda x: x[:, 0:8].relu(), 1),
+        (lambda x: x.softmax(-1), 0),
+        (lambda x: x[:, 1:], 0),
+    ],
+)
+def test_products_of_convolved_images_read_a_buffer(
+    between: Callable[[torch.Tensor], torch.Tensor], count: int
+) -> None:
+    net, x = Multiplied(between), tensor(2, 8, 8, 8)
+    [entry] = legal(net, (x,)).entries
+    found = [source for node in entry.graph.graph.nodes for source in channels_last.own_buffers(node)]
+    assert len(found) == count
+
+
+def test_numbers_of_products_of_convolved_images_are_eagers() -> None:
+    net = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 1))
+    check(net, (tensor(2, 8, 8, 8),))
+    volumes = nn.Sequential(nn.Conv3d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv3d(16, 4, 1))
+    check(volumes, (tensor(1, 8, 4, 8, 8),), (tensor(1, 8, 4, 8, 8).fill_(float("nan")),))
