@@ -144,7 +144,8 @@ class Multiplied(nn.Module):
         self.line = nn.Linear(16, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.line(self.between(self.convolution(x).movedim(1, -1)))
+        found: torch.Tensor = self.line(self.between(self.convolution(x).movedim(1, -1)))
+        return found
 
 
 @pytest.mark.parametrize(
