@@ -47,6 +47,7 @@ from aotpipe.model import source
 _MOST_STATES: Final = 24
 # Each function costs a trace: the limit refuses a model that decides in more of them in sensible time.
 _MOST_REWRITTEN: Final = 20
+_DECIDES: Final = "control-flow-in-graph"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +88,7 @@ def trace(entry: CanonicalEntry) -> Traced:
     try:
         traced = _traced(entry)
     except ExportFailed as error:
-        # What a branch on a tensor changes is not what every first call does.
-        begun = None if error.code == "python-object-changed" else _begun(entry)
+        begun = _begun(entry)
         if begun is None:
             error.where = error.where or source.of_definition(entry.module.forward)
             fixed = isinstance(error, StaticDim) and resized_examples.fixed_beside(entry)
@@ -103,7 +103,8 @@ def trace(entry: CanonicalEntry) -> Traced:
 def _begun(entry: CanonicalEntry) -> Traced | None:
     """The program of a model as its first call leaves it, where that answers as the first one does.
 
-    Such a call registers hooks, or makes objects, which no program can: `if not self.hooked: ...`.
+    Such a call registers hooks, or makes objects, which no program can: `if not self.hooked: ...`. Where the
+    model decides on tensors, another first call may leave it otherwise.
     """
     state = entry.state
     if state is None or not all(map(state.is_set_once, state.roots)):
@@ -113,6 +114,8 @@ def _begun(entry: CanonicalEntry) -> Traced | None:
     with example_call.unchanged(entry.module), suppress(ExportFailed):
         example_call.again(entry.module, entry.entry.args, entry.entry.kwargs)
         traced = _traced(replace(entry, state=None))
+        if any(finding.code == _DECIDES for finding in traced.findings):
+            return None
         names = ", ".join(f"`{root.path}`" for root in state.roots)
         said = f"the program begins as the first call leaves the model, which answers as before it: {names}"
         return replace(traced, findings=(*traced.findings, entry.finding("state-recomputed", said)))
@@ -364,7 +367,7 @@ def _rewritten(
     for function in codes:
         said = f"{function.__qualname__} decides on tensors: its branches and loops are part of the graph"
         where = source.of_definition(function)
-        findings.append(entry.finding("control-flow-in-graph", said, where=where))
+        findings.append(entry.finding(_DECIDES, said, where=where))
     findings += [replace(note, entry_point=entry.name) for note in notes]
     return Traced(program=program, log=log, findings=tuple(findings))
 

@@ -16,14 +16,14 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import BuiltinMethodType, CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, Final
 
 import torch
 from torch import nn
 
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
-from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values import frozen_dataclasses, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
 from aotpipe.canonicalize.values.optional_values import Partial
 from aotpipe.errors import ExportFailed, SourceLine
@@ -85,7 +85,41 @@ def watching(module: nn.Module) -> AbstractContextManager[nn.Module]:
 
 def is_variable(container: Any) -> bool:
     """Whether what a container holds may be a variable: a class of the user's own may hold it otherwise."""
-    return isinstance(container, CellType) or type(container) in (*_COPIED, Partial)
+    return isinstance(container, CellType) or type(container) in (*_CHANGED, Partial)
+
+
+class Snapshot:
+    """What the containers among some named values hold, and those in watched modules, at one moment."""
+
+    def __init__(self, values: Iterable[tuple[str, object]]) -> None:
+        iterators: list[tuple[str, Any]] = []
+        self._held = list(_held(values, iterators))
+        self._before = [(name, container, copied(container)) for name, container in self._held]
+        self._positions = [(name, each, _position(each)) for name, each in iterators]
+        self._noted = len(trace.part(_Containers).noted)
+
+    def restore(self) -> Changed | None:
+        """Put back what the containers held; gives what had changed.
+
+        Raises:
+            ExportFailed: Something was taken from an iterator, which cannot be put back.
+        """
+        if taken := [name for name, each, position in self._positions if _position(each) != position]:
+            raise ExportFailed(
+                f"a branch, a loop or a `try` on a tensor takes from an iterator: {', '.join(taken)}",
+                hint="make a list of it, and take its items by a number that counts",
+                where=source.of_caller(),
+                code="python-object-changed",
+            )
+        changed = [each for each in self._before if not is_same(*each[1:])]
+        names = dict.fromkeys(_named(*each) for each in changed)
+        for _, container, old in changed:
+            _restore(container, old)
+        return Changed(self._held, [each[:2] for each in changed], names) if names else None
+
+    def forget(self) -> None:
+        """Drop what was remembered since of the containers that regions gave."""
+        del trace.part(_Containers).noted[self._noted :]
 
 
 @contextmanager
@@ -96,26 +130,14 @@ def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
         Changed: It changed one, if it did not raise anyway.
         ExportFailed: It took from an iterator, which cannot be taken back.
     """
-    iterators: list[tuple[str, Any]] = []
-    held = list(_held(values, iterators))
-    before = [(name, container, copied(container)) for name, container in held]
-    positions = [(name, each, _position(each)) for name, each in iterators]
+    snapshot = Snapshot(values)
+    changed: Changed | None = None
     try:
         yield
     finally:
-        if taken := [name for name, each, position in positions if _position(each) != position]:
-            raise ExportFailed(
-                f"a branch, a loop or a `try` on a tensor takes from an iterator: {', '.join(taken)}",
-                hint="make a list of it, and take its items by a number that counts",
-                where=source.of_caller(),
-                code="python-object-changed",
-            )
-        changed = [(name, container, old) for name, container, old in before if not is_same(container, old)]
-        names = dict.fromkeys(_named(*each) for each in changed)
-        for _, container, old in changed:
-            _restore(container, old)
-    if names:
-        raise Changed(held, [(name, container) for name, container, _ in changed], names)
+        changed = snapshot.restore()
+    if changed is not None:
+        raise changed
 
 
 def again(values: Iterable[tuple[str, object]], marks: Collection[Mark]) -> Changed | None:
@@ -153,7 +175,7 @@ def _held(
         if isinstance(value, tuple):
             for inner in value:
                 yield from walk(name, inner)
-        elif isinstance(value, MethodType):
+        elif isinstance(value, MethodType | BuiltinMethodType):
             yield from walk(name, value.__self__)
         elif isinstance(value, FunctionType):
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
@@ -178,6 +200,11 @@ def _held(
                     yield from walk(prefix + attribute, value)
 
 
+def is_of_module(container: object) -> bool:
+    """Whether a container is one that the model keeps, or is inside of one."""
+    return any(each is container for _, each in _held(()))
+
+
 def is_of_torch(value: object) -> bool:
     """Whether a value is of a class of torch's own: what such a one holds changes as torch traces."""
     return type(value).__module__.partition(".")[0] in ("torch", "sympy")
@@ -200,7 +227,7 @@ def is_same(container: Any, old: Any) -> bool:
 
 
 def contents(container: Any, known: Iterable[Any]) -> Any:
-    """What a container holds, as a list or a dict; the `known` containers in it as constants.
+    """What a container holds, as a list, a set or a dict; the `known` containers in it as constants.
 
     Of a variable of an enclosing function it is the value itself.
     """
@@ -211,6 +238,8 @@ def contents(container: Any, known: Iterable[Any]) -> Any:
         return UNDEFINED if value is _NONE else held.get(id(value), value)
     if isinstance(found, dict):
         return {key: held.get(id(value), value) for key, value in found.items()}
+    if isinstance(found, set):
+        return found
     return [held.get(id(value), value) for value in found]
 
 
@@ -310,6 +339,7 @@ def _inside(value: object) -> Iterable[object]:
 
 # What torch's trees copy.
 _COPIED: Final = (list, dict, deque, OrderedDict, defaultdict, Counter)
+_CHANGED: Final = (*_COPIED, set)
 
 
 @dataclass(slots=True)
@@ -415,7 +445,9 @@ def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
 
 
 def _containers(value: Any) -> Iterator[Any]:
-    if type(value) in _COPIED:
+    if frozen_dataclasses.is_frozen(value):
+        value = tuple(frozen_dataclasses.parts(value))
+    if type(value) in _CHANGED:
         yield value
     elif not isinstance(value, tuple):
         return
@@ -426,9 +458,11 @@ def _containers(value: Any) -> Iterator[Any]:
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
     if old is new or type(old) is not type(new):
         return
-    if type(old) in _COPIED:
+    if type(old) in _CHANGED:
         yield old, new
-    elif not isinstance(old, tuple):
+    if frozen_dataclasses.is_frozen(old):
+        old, new = tuple(frozen_dataclasses.parts(old)), tuple(frozen_dataclasses.parts(new))
+    if type(old) not in _COPIED and not isinstance(old, tuple):
         return
     is_dict = isinstance(old, dict)
     inner = (

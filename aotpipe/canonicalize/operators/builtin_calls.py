@@ -12,8 +12,9 @@ import functools
 import heapq
 import math
 import operator
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from enum import EnumType
 from types import FunctionType
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.operators import (
     dynamic_list_methods,
+    dynamic_table_methods,
     iteration_calls,
     list_functions,
     logic,
@@ -32,11 +34,13 @@ from aotpipe.canonicalize.operators import (
     size_keys,
     unbacked_items,
 )
+from aotpipe.canonicalize.operators.conditional import choose
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
-from aotpipe.canonicalize.values import abstract_values, dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values import abstract_values, dynamic_list, dynamic_table, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, presence
 from aotpipe.canonicalize.values.trace import refusal, text
 
@@ -51,9 +55,11 @@ def of(function: Any) -> Function | None:
     if (found := _TABLE.get(id(function))) is not None:
         return found[1]
     owner = getattr(function, "__self__", None)
+    if isinstance(function, EnumType):
+        return functools.partial(_member, function)
     if isinstance(owner, torch.nn.Module) and getattr(function, "__func__", None) in _MOVES:
         return functools.partial(_module_to, owner, *_MOVES[function.__func__])
-    owners = (ordering, dynamic_list_methods, unbacked_items, size_keys, numpy_calls)
+    owners = (dynamic_table_methods, ordering, dynamic_list_methods, unbacked_items, size_keys, numpy_calls)
     return next(filter(None, (each.method(function) for each in owners)), None)
 
 
@@ -232,10 +238,63 @@ def _type(*args: Any) -> Any:
 def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     """`dict(value)`; a dict whose keys may be missing gives another such dict."""
     if not args or not isinstance(args[0], Partial):
-        return dict(*args, **kwargs)
+        return dynamic_table_methods.made(dict, *args) if args and not kwargs else dict(*args, **kwargs)
     copied = args[0].copy()
     copied.update(kwargs)
     return copied
+
+
+class _First:
+    """What `iter` gives of a list whose length only a run knows: it is asked for its first element once."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items: list[Any] | None = items
+
+    def __iter__(self) -> Any:
+        raise refusal(
+            "an iterator of a list whose length a tensor decides is used other than by one `next`",
+            "loop over the list itself, and leave the loop with `break`",
+            "list-grows",
+        )
+
+    def taken(self) -> list[Any]:
+        """The elements, once."""
+        items, self.items = self.items, None
+        return self.__iter__() if items is None else items
+
+
+def _iter(items: Any, *sentinel: Any) -> Any:
+    """`iter(items)`."""
+    is_dynamic = not sentinel and dynamic_list.is_dynamic_list(items)
+    return _First(list(items)) if is_dynamic else iter(items, *sentinel)
+
+
+def _next(items: Any, *default: Any) -> Any:
+    """`next(items, *default)`."""
+    if isinstance(items, logic.Elements):
+        return items.first(*default)
+    if isinstance(items, _First):
+        items = items.taken()
+    elif not dynamic_list.is_dynamic_list(items):
+        return next(items, *default)
+    # A generator over as many items as a run knows is a list of what it gives.
+    is_filled = dynamic_list_methods.length(items) > 0
+    if default:
+        return choose(is_filled, lambda: dynamic_list_methods.opened(items)[0], lambda: default[0])
+    runtime_asserts.require(is_filled, StopIteration(), holds=True)
+    return dynamic_list_methods.popped(items, 0)
+
+
+def _member(kind: Any, value: Any, *rest: Any, **options: Any) -> Any:
+    """`kind(value)` of an enum: its member of a value."""
+    if rest or options or not is_traced(value):
+        return kind(value, *rest, **options)
+    members = list(kind)
+    if not all(isinstance(each.value, int | float) for each in members):
+        raise refusal(f"a tensor decides which member of {kind.__name__} a value is", "take it out of a list")
+    found = torch.tensor([each.value for each in members]) == _number(value)
+    runtime_asserts.require(found.any(), ValueError(f"... is not a valid {kind.__name__}"), holds=True)
+    return ChosenObject(members, found.to(torch.int64).argmax())
 
 
 def _len(value: Any) -> Any:
@@ -244,6 +303,8 @@ def _len(value: Any) -> Any:
         return dynamic_list_methods.length(value)
     if isinstance(value, UnbackedItems):
         return value.count
+    if dynamic_table.is_dynamic_table(value):
+        return dynamic_table_methods.length(value)
     if isinstance(value, torch.Tensor | numpy_calls.torch_numpy.ndarray) and value.shape:
         return value.shape[0]
     own = getattr(type(value), "__len__", None)  # Python's `len` takes no traced number from it
@@ -431,13 +492,16 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     max: _max,
     any: functools.partial(logic.folded, decides=True),
     all: functools.partial(logic.folded, decides=False),
-    next: lambda items, *default: (
-        items.first(*default) if isinstance(items, logic.Elements) else next(items, *default)
-    ),
+    next: _next,
+    iter: _iter,
     isinstance: _isinstance,
     type: _type,
     dict: _dict,
     len: _len,
+    set: functools.partial(dynamic_table_methods.made, set),
+    Counter: lambda *args, **kwargs: (
+        Counter(*args, **kwargs) if kwargs else dynamic_table_methods.made(Counter, *args)
+    ),
     list: unbacked_items.listed,
     deque: lambda values=(), maxlen=None: (
         dynamic_list_methods.deque_of(values, maxlen)

@@ -80,7 +80,7 @@ def _takes_dynamic_lists(function: Any, owner: object) -> bool:
     module = getattr(function, "__module__", None) or getattr(owner, "__module__", None) or ""
     if isinstance(function, type) and module not in ("builtins", "collections", "itertools"):
         return True  # a class of the user's, which keeps it
-    is_method = type(owner) in (list, dict) or isinstance(owner, torch.Tensor)
+    is_method = type(owner) in (list, dict, set) or isinstance(owner, torch.Tensor)
     return is_method or function in _OF_ANY or module.partition(".")[0] == "torch"
 
 
@@ -164,7 +164,7 @@ def _may_lack(value: Any, depth: int = _DEPTH) -> bool:
 def _inside(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from dict.values(value)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | set):
         yield from value
     elif dataclasses.is_dataclass(value):
         yield from (getattr(value, each.name, None) for each in dataclasses.fields(value))

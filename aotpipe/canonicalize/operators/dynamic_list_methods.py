@@ -74,10 +74,12 @@ def opened(value: Any) -> Any:
     if isinstance(value, _Chosen):
         return value
     is_empty = type(value) in (list, tuple, dict) and not value
-    return _Opened(value) if is_empty or is_dynamic_list(value) or is_indexed(value) else value
+    return Opened(value) if is_empty or is_dynamic_list(value) or is_indexed(value) else value
 
 
-class _Opened:
+class Opened:
+    """A list, a tuple or a dict, as what an index is applied to."""
+
     def __init__(self, items: Any) -> None:
         self.items = items
 
@@ -134,13 +136,14 @@ class _Opened:
         return size_keys.own_key(self.items, index) if isinstance(self.items, dict) else index
 
     def is_traced(self, index: Any) -> bool:
+        """Whether only a run knows an index."""
         # As the key of a dict, a tensor is the object that it is, unless it stands for a number.
         is_tensor = isinstance(index, torch.Tensor) and not host_scalars.is_host_scalar(index)
         is_traced = torch_functions.is_traced(index) and not (isinstance(self.items, dict) and is_tensor)
         if is_traced and not self.items:
-            if isinstance(self.items, dict):
-                raise host_scalars.as_key()
-            raise runtime_asserts.raised(lambda: IndexError("list index out of range"))
+            is_dict = isinstance(self.items, dict)
+            error = KeyError() if is_dict else IndexError("list index out of range")
+            raise runtime_asserts.raised(lambda: error)
         return is_traced
 
     def _is_plain(self, index: Any) -> bool:
@@ -215,12 +218,12 @@ _CHANGING: Final = frozenset(
 
 def part(value: Any, index: Any) -> Any:
     """`value[index]` of what is `opened`, of which an element or a method is taken at once."""
-    return value.part(index) if isinstance(value, _Opened | _Chosen) else value[index]
+    return value.part(index) if isinstance(value, Opened | _Chosen) else value[index]
 
 
 def changed_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -> bool:
     """Change `container[index]` in place if it is a container that a tensor chooses; whether it is."""
-    chosen = container.part(index) if isinstance(container, _Opened | _Chosen) else None
+    chosen = container.part(index) if isinstance(container, Opened | _Chosen) else None
     if not isinstance(chosen, _Chosen) or isinstance(chosen.element, tuple):
         return False
     chosen.change(change)
@@ -233,7 +236,7 @@ def written_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -
     Raises:
         ExportFailed: Another name of an element would lose the write, or some elements are numbers.
     """
-    items = container.items if isinstance(container, _Opened) else None
+    items = container.items if isinstance(container, Opened) else None
     if items is not None and is_dynamic_list(items):
         for segment in items:
             if type(segment) is DynamicList and segment.kind.spec.is_leaf():
@@ -310,7 +313,7 @@ def _in_range(number: torch.Tensor, count: Any) -> torch.Tensor:
     return position
 
 
-def _of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]:
+def of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]:
     """The elements of a list, and one more that may take the place of any, as dynamic lists of one kind."""
     try:
         abstract = abstract_list([items, [*items, more]], slots(items) + 1)
@@ -325,7 +328,7 @@ def _of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]
 
 def as_one(items: list[Any]) -> DynamicList:
     """The elements of any list as one."""
-    return whole(items) if is_dynamic_list(items) else _of_one_form(items, items[0] if items else 0)[0]
+    return whole(items) if is_dynamic_list(items) else of_one_form(items, items[0] if items else 0)[0]
 
 
 def _element(items: list[Any], position: torch.Tensor) -> Any:
@@ -341,7 +344,7 @@ def set_element(items: Any, index: Any, value: Any) -> None:
         raise refusal("a slice of a list whose length a tensor decides is assigned", _STACK, "list-grows")
     keys: Any = list(items) if isinstance(items, dict) else range(len(items))
     held = _values(items)
-    found, new = _of_one_form(held, value)
+    found, new = of_one_form(held, value)
     if isinstance(items, dict):
         position = _of_key(keys, index if type(index) is ChosenObject else _whole_number(index))
     else:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import operator
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
@@ -23,6 +23,7 @@ from aotpipe.canonicalize.operators import (
     builtin_calls,
     conditional,
     dynamic_list_methods,
+    dynamic_table_methods,
     logic,
     size_keys,
     unbacked_items,
@@ -35,7 +36,14 @@ from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange
 from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
-from aotpipe.canonicalize.values import chosen_object, dynamic_list, host_scalars, optional_values, trace
+from aotpipe.canonicalize.values import (
+    chosen_object,
+    dynamic_list,
+    dynamic_table,
+    host_scalars,
+    optional_values,
+    trace,
+)
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Variables
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -109,9 +117,9 @@ class Generated:
 
 
 def listed(value: Any) -> Any:
-    """All values of a generator as a list; any other value itself."""
+    """All values of a generator, or keys that only a run knows, as a list; any other value itself."""
     if not isinstance(value, Generated):
-        return value
+        return dynamic_table_methods.listed(value)
     items: list[Any] = []
 
     def take(item: Any) -> None:
@@ -151,6 +159,7 @@ def for_(
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
     variables = Variables(*fields)
+    items = dynamic_table_methods.listed(items)
     if isinstance(items, logic.Elements) and items.is_tested:
         body = functools.partial(_where_wanted, body, variables)
         items = items.pairs()
@@ -228,7 +237,7 @@ def _where_traced(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 # What a function returns, what stands before an index, and `**kwargs` at the beginning of a function.
 returned = _where_traced(return_values.checked)
-indexed = _where_traced(dynamic_list_methods.opened)
+indexed = _where_traced(dynamic_table_methods.opened)
 keywords = _where_traced(optional_values.of_keywords)
 
 
@@ -341,6 +350,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """`function(*args, **kwargs)`."""
     if not is_on():
         return function(*args, **kwargs)
+    by_key = "key" in kwargs
+    args = tuple(dynamic_table_methods.as_argument(function, each, by_key=by_key) for each in args)
     if any(isinstance(each, Generated) for each in args) and not isinstance(function, _OF_PYTHON):
         args = tuple(map(listed, args))
     if function not in _LAZY and not isinstance(function, _OF_PYTHON):
@@ -362,7 +373,7 @@ def _takes_chosen(function: Any) -> bool:
     """Whether a function is the model's, or keeps what it is given."""
     if isinstance(function, type):
         return function.__module__ != "builtins" or issubclass(function, BaseException)
-    if type(getattr(function, "__self__", None)) in (list, deque):
+    if type(getattr(function, "__self__", None)) in (list, deque, set, *dynamic_table.DICTS):
         return True
     held = type(function).forward if isinstance(function, torch.nn.Module) else function
     code = getattr(held, "__code__", None)
@@ -448,13 +459,44 @@ def augmented(name: str, left: Any, right: Any) -> Any:
     if name == "Add" and _are_deques_of_a_run(left, right):
         dynamic_list_methods.extend(left, right)
         return left
+    if name in _OF_SETS and any(map(dynamic_table.is_dynamic_table, (left, right))):
+        return dynamic_table_methods.combine(_OF_SETS[name], left, right)
     is_replaced = is_on() and (host_scalars.is_host_scalar(left) or isinstance(left, OptionalValue))
     return _operator(name, in_place=not is_replaced)(left, right)
+
+
+_OF_SETS: Final = {"BitOr": "or_", "BitAnd": "and_", "Sub": "sub", "BitXor": "xor"}
+
+
+def set_operator(name: str, left: Any, right: Any) -> Any:
+    """`left | right` and its kin, and `left <= right`, which two sets may be."""
+    if not any(map(dynamic_table.is_dynamic_table, (left, right))):
+        return getattr(operator, name)(left, right)
+    return (dynamic_table_methods.ordered if name in _ORDERS else dynamic_table_methods.combined)(
+        name, left, right
+    )
+
+
+_ORDERS: Final = ("lt", "le", "gt", "ge")
+
+
+def set_of(elements: list[Any]) -> Any:
+    """`{element, ...}`."""
+    return dynamic_table_methods.made(set, elements) if is_on() else set(elements)
+
+
+def dict_of(pairs: list[Any]) -> Any:
+    """`{key: value, ...}`."""
+    return dynamic_table_methods.made(dict, pairs) if is_on() else dict(pairs)
 
 
 def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     """`container[index] += right` and its kin."""
     container = indexed(container)
+    if dynamic_table_methods.augmented(
+        container, index, lambda left: _operator(name, in_place=False)(left, right)
+    ):
+        return
     in_place = _operator(name, in_place=True)
     changed = dynamic_list_methods.written_in_place, dynamic_list_methods.changed_in_place
     if any(each(container, index, lambda element: in_place(element, right)) for each in changed):
@@ -518,6 +560,8 @@ _SHARED: Final = (-5, 256)
 
 def equal(left: Any, right: Any) -> Any:
     """`left == right`."""
+    if any(map(dynamic_table.is_dynamic_table, (left, right))):
+        return dynamic_table_methods.equal(left, right)
     if _is_sequence_traced(left) or _is_sequence_traced(right):
         return _equal_sequences(left, right)
     return _against_none(operator.eq, left, right, wanted=False)
@@ -525,6 +569,8 @@ def equal(left: Any, right: Any) -> Any:
 
 def not_equal(left: Any, right: Any) -> Any:
     """`left != right`."""
+    if any(map(dynamic_table.is_dynamic_table, (left, right))):
+        return not_(dynamic_table_methods.equal(left, right))
     if _is_sequence_traced(left) or _is_sequence_traced(right):
         return not_(_equal_sequences(left, right))
     return _against_none(operator.ne, left, right, wanted=True)
@@ -557,6 +603,39 @@ def is_sequence(value: Any, count: int, has_rest: bool) -> Any:
     return length >= count if has_rest else length == count
 
 
+def is_of_class(value: Any, kind: Any, count: int, names: Sequence[str]) -> Any:
+    """Whether `case kind(...)` of so many positions and these names may fit a value."""
+    fits = call(isinstance, value, kind)
+    if not is_staged(fits) and not fits:
+        return False
+    if kind not in _OF_ITSELF and count > len(getattr(kind, "__match_args__", ())):
+        raise TypeError(f"{kind.__name__}() accepts {len(getattr(kind, '__match_args__', ()))} sub-patterns")
+    return fits if all(hasattr(value, name) for name in names) else False
+
+
+# Builtins of which a single position is for the value itself.
+_OF_ITSELF: Final = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+
+
+def positional(value: Any, kind: Any, place: int) -> Any:
+    """What a position of `case kind(...)` is for."""
+    return value if kind in _OF_ITSELF else getattr(value, kind.__match_args__[place])
+
+
+def is_mapping_with(value: Any, keys: Sequence[Any]) -> Any:
+    """Whether `case {key: ...}` of these keys may fit a value."""
+    if not call(isinstance, value, Mapping):
+        return False
+    return and_(lambda: True, *(functools.partial(in_, key, value) for key in keys), truth=True)
+
+
+def rest_of(value: Any, keys: Sequence[Any]) -> dict[Any, Any]:
+    """What `**rest` of `case {key: ..., **rest}` is for."""
+    if dynamic_table.is_dynamic_table(value):
+        raise refusal("a dict whose keys a tensor decides is matched with `**`", "take keys out of a copy")
+    return {key: each for key, each in value.items() if key not in keys}
+
+
 def spread(value: Any) -> Any:
     """What is unpacked into arguments, or into variables of which one takes the rest."""
     return unpacked(value, None)
@@ -564,6 +643,7 @@ def spread(value: Any) -> Any:
 
 def unpacked(value: Any, count: int | None) -> Any:
     """What is unpacked into as many variables."""
+    value = dynamic_table_methods.listed(value)
     if not dynamic_list.is_dynamic_list(value):
         return value
     if count is None:
@@ -579,6 +659,8 @@ def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
     if isinstance(items, optional_values.Partial | optional_values.Keys) and not is_staged(item):
         return (items.of if isinstance(items, optional_values.Keys) else items).has(item)
+    if is_on() and dynamic_table.is_dynamic_table(items):
+        return dynamic_table_methods.contains(items, item)
     if isinstance(items, dict):
         items = items.keys() if is_staged(item) else items
     if not is_on() or isinstance(items, torch.Tensor | str | TensorRange):
@@ -587,6 +669,8 @@ def in_(item: Any, items: Any) -> Any:
         return dynamic_list_methods.contains(items, item)
     if isinstance(items, Collection) and size_keys.is_compared(items, item):
         return size_keys.find(items, item) is not size_keys.ABSENT
+    if isinstance(item, tuple) and dynamic_table_methods.is_traced_key(item):
+        return logic.folded((equal(item, each) for each in items), decides=True)
     if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
         return logic.folded((item is each or item == each for each in items), decides=True)
     return item in items

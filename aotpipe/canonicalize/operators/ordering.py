@@ -15,7 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import effects
-from aotpipe.canonicalize.operators import conditional, dynamic_list_methods
+from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, dynamic_table_methods
 from aotpipe.canonicalize.operators.dynamic_list_methods import (
     as_one,
     at_position,
@@ -107,7 +107,7 @@ def bisected(a: list[Any], x: Any, lo: Any = 0, hi: Any = None, *, key: Any = No
 
 def _keys(key: Any, items: Any) -> Any:
     if is_dynamic_list(items):
-        return trace.operators().mapped(key, items)
+        return dynamic_table_methods.values_by(key, items) or trace.operators().mapped(key, items)
     return [trace.operators().call(key, each) for each in items]
 
 
@@ -118,7 +118,7 @@ def extreme(items: list[Any], *, largest: bool, key: Any = None, **default: Any)
         return conditional.choose(
             filled, lambda: extreme(items, largest=largest, key=key), lambda: default["default"]
         )
-    keys = items if key is None else trace.operators().mapped(key, items)
+    keys = items if key is None else _keys(key, items)
     by, buffer, there = numbers(keys, "`min` or `max`")
     runtime_asserts.require(by.count > 0, ValueError("arg is an empty sequence"), holds=True)
     # NaN compares as neither better nor worse, and Python takes another element only where that is better: it

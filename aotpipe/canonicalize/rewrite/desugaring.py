@@ -1,6 +1,6 @@
 """Turns syntax that cannot be staged into simpler statements: `match`, walruses, `yield`, `suppress`.
 
-`Matches` makes `if` and `elif` of a `match` of values and sequences, `Suppressions` a `try` of `suppress()`.
+`Matches` makes `if` and `elif` of a `match`, `Suppressions` a `try` of `suppress()`.
 
 `Walrus` writes out what is computed at times only (`a and (n := b)`), or in every iteration of a loop. That
 becomes a function of its own when it is staged, and a walrus in it would assign a variable of that function:
@@ -28,30 +28,36 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
     COMPREHENSIONS,
     HELPER,
+    OPERATORS,
     SCOPES,
     Own,
     assign,
     blocks,
     calling,
+    declared,
     load,
     own,
     parameters,
+    tuple_of,
 )
 from aotpipe.canonicalize.rewrite.dataflow import assigned
 from aotpipe.canonicalize.values.trace import GENERATED
 from aotpipe.model import source
 
+# The module of the operators, as the text of an expression.
+_OPERATORS: Final = repr(OPERATORS)
 _SUBJECT: Final = "__aotpipe_subject"
 _SUPPRESS: Final = "__aotpipe_suppress"
 _VALUE: Final = "__aotpipe_value"
 _TAKE: Final = f"{GENERATED}_take"  # a helper is taken to change nothing
 _PLAIN: Final = f"{HELPER}_plain"
+_SETTER: Final = HELPER + "_assign_{}"
 _STAGED: Final = f"{HELPER}_staged"
 _ITEM: Final = f"{HELPER}_yielded"
 _CLOSED: Final = (*COMPREHENSIONS, *SCOPES, ast.JoinedStr)
@@ -76,16 +82,24 @@ class _Counting(Own):
 
 
 class Matches(_Counting):
-    """Rewrites the matches of values, `|`, names, `_` and sequences; those of mappings and classes stay."""
+    """Rewrites the matches of all patterns, but for `|` of such as set names.
+
+    Without operators those of sequences, mappings and classes stay, too.
+    """
+
+    def __init__(self, *, by_operators: bool = True) -> None:
+        super().__init__()
+        self._by_operators = by_operators
 
     def visit_Match(self, node: ast.Match) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
         self._count += 1
+        node.cases = [each for case in node.cases for each in _alternatives(case)]
         subject = f"{_SUBJECT}_{self._count}"
         tests = [_tests(case.pattern, subject) for case in node.cases]
         rest: list[ast.stmt] = []
         for case, found in reversed(list(zip(node.cases, tests, strict=True))):
-            if found is None:
+            if found is None or not (self._by_operators or _is_of_values(case.pattern)):
                 return node
             taken = list(_bound(case.pattern, subject))
             within: list[ast.stmt] = [assign(name, value) for name, value in taken]
@@ -125,8 +139,52 @@ class Suppressions(_Counting):
         return [ast.copy_location(ast.With(outer, made), node)] if outer else made
 
 
+def split_setters(function: ast.FunctionDef, global_names: Collection[str], outer: Collection[str]) -> None:
+    """Make calls of the walruses in comprehensions, whose elements are functions of their own when staged.
+
+    `[y for v in x if (y := f(v)) > 1]` becomes `[y for v in x if set_y(f(v)) > 1]`, where `set_y` assigns the
+    function's own variable.
+    """
+    setters = _Setters()
+    function.body = [setters.visit(node) for node in function.body]
+    made: list[ast.stmt] = []
+    for name in sorted(setters.names):
+        body = [*declared([name], global_names), assign(name, load(_ITEM)), ast.Return(load(_ITEM))]
+        if name not in outer:
+            made.append(ast.If(ast.Constant(False), [assign(name, ast.Constant(None))], []))
+        made.append(ast.FunctionDef(_SETTER.format(name), parameters(_ITEM), body, []))
+    at = 1 if ast.get_docstring(function, clean=False) is not None else 0
+    function.body[at:at] = made
+
+
+class _Setters(Own):
+    """Replaces the walruses in comprehensions.
+
+    Attributes:
+        names: What they assign.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._is_inside = False
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        around = self._is_inside
+        self._is_inside = around or isinstance(node, COMPREHENSIONS)
+        made = super().generic_visit(node)
+        self._is_inside = around
+        return made
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
+        self.generic_visit(node)
+        if not self._is_inside:
+            return node
+        self.names.add(node.target.id)
+        return ast.copy_location(ast.Call(load(_SETTER.format(node.target.id)), [node.value], []), node)
+
+
 def _tests(pattern: ast.pattern, read: str) -> list[ast.expr] | None:
-    """What all has to be true where a pattern fits; None for a pattern of a mapping or a class."""
+    """What all has to be true where a pattern fits; None for `|` of patterns that set names."""
     if isinstance(pattern, ast.MatchValue):
         return [ast.Compare(_parsed(read), [ast.Eq()], [pattern.value])]
     if isinstance(pattern, ast.MatchSingleton):
@@ -140,13 +198,41 @@ def _tests(pattern: ast.pattern, read: str) -> list[ast.expr] | None:
         return [] if pattern.pattern is None else _tests(pattern.pattern, read)
     if isinstance(pattern, ast.MatchSequence):
         parts = list(_elements(pattern, read))
-        each = [_tests(part, value) for part, value in parts]
         has_rest = any(isinstance(part, ast.MatchStar) for part in pattern.patterns)
         first = calling(
             "is_sequence", _parsed(read), ast.Constant(len(parts) - has_rest), ast.Constant(has_rest)
         )
-        return None if None in each else [first, *(test for tests in each for test in tests or [])]
+        return _tested([first], parts)
+    if isinstance(pattern, ast.MatchClass):
+        names = [ast.Constant(name) for name in pattern.kwd_attrs]
+        count = ast.Constant(len(pattern.patterns))
+        first = calling("is_of_class", _parsed(read), pattern.cls, count, tuple_of(names))
+        return _tested([first], _members(pattern, read))
+    if isinstance(pattern, ast.MatchMapping):
+        first = calling("is_mapping_with", _parsed(read), tuple_of(pattern.keys))
+        return _tested([first], _members(pattern, read))
     return [] if isinstance(pattern, ast.MatchStar) else None
+
+
+def _is_of_values(pattern: ast.pattern) -> bool:
+    return not any(
+        isinstance(each, ast.MatchSequence | ast.MatchMapping | ast.MatchClass) for each in ast.walk(pattern)
+    )
+
+
+def _tested(first: list[ast.expr], parts: Iterable[tuple[ast.pattern, str]]) -> list[ast.expr] | None:
+    """Tests, and those of the patterns of parts; None where one of these has none."""
+    each = [_tests(part, value) for part, value in parts]
+    return None if None in each else [*first, *(test for tests in each for test in tests or [])]
+
+
+def _alternatives(case: ast.match_case) -> list[ast.match_case]:
+    """A case for each pattern of a `|` that sets names, where no guard makes more of the first that fits."""
+    pattern = case.pattern
+    names = any(isinstance(each, ast.MatchAs | ast.MatchStar) and each.name for each in ast.walk(pattern))
+    if not isinstance(pattern, ast.MatchOr) or case.guard is not None or not names:
+        return [case]
+    return [ast.match_case(each, None, copy.deepcopy(case.body)) for each in pattern.patterns]
 
 
 def _bound(pattern: ast.pattern, read: str) -> Iterator[tuple[str, ast.expr]]:
@@ -155,8 +241,31 @@ def _bound(pattern: ast.pattern, read: str) -> Iterator[tuple[str, ast.expr]]:
         yield pattern.name, _parsed(read)
     if isinstance(pattern, ast.MatchAs) and pattern.pattern is not None:
         yield from _bound(pattern.pattern, read)
-    for part, value in _elements(pattern, read) if isinstance(pattern, ast.MatchSequence) else ():
+    if isinstance(pattern, ast.MatchMapping) and pattern.rest:
+        keys = ast.unparse(tuple_of(pattern.keys))
+        yield pattern.rest, _parsed(f"{_OPERATORS}.rest_of({read}, {keys})")
+    for part, value in _members(pattern, read):
         yield from _bound(part, value)
+
+
+def _members(pattern: ast.pattern, read: str) -> Iterable[tuple[ast.pattern, str]]:
+    """The patterns inside of another one, each with what it is for."""
+    if isinstance(pattern, ast.MatchSequence):
+        return _elements(pattern, read)
+    if isinstance(pattern, ast.MatchMapping):
+        return [
+            (part, f"{read}[{ast.unparse(key)}]")
+            for key, part in zip(pattern.keys, pattern.patterns, strict=True)
+        ]
+    if isinstance(pattern, ast.MatchClass):
+        kind = ast.unparse(pattern.cls)
+        places = enumerate(pattern.patterns)
+        named = zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True)
+        return [
+            *((part, f"{_OPERATORS}.positional({read}, {kind}, {place})") for place, part in places),
+            *((part, f"{read}.{name}") for name, part in named),
+        ]
+    return ()
 
 
 def _elements(pattern: ast.MatchSequence, read: str) -> Iterator[tuple[ast.pattern, str]]:

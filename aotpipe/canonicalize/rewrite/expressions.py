@@ -20,6 +20,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     operator,
     own,
     parameters,
+    tuple_of,
 )
 
 # What Python itself compares; each has an operator here, as no class can say what it means.
@@ -31,6 +32,16 @@ _COMPARED: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }
+
+
+# What sets have another meaning for.
+_OF_SETS: Final[Mapping[type[ast.operator], str]] = {
+    ast.BitOr: "or_",
+    ast.BitAnd: "and_",
+    ast.BitXor: "xor",
+    ast.Sub: "sub",
+}
+_ORDERS: Final[Mapping[type[ast.cmpop], str]] = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 
 
 def fill_super(function: ast.FunctionDef) -> None:
@@ -108,6 +119,9 @@ class _Expressions(Own):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         sides = (node.left, node.right)
+        name = _OF_SETS.get(type(node.op))
+        if name is not None and not any(isinstance(each, ast.Constant) for each in sides):
+            return calling("set_operator", ast.Constant(name), *sides)
         if not isinstance(node.op, ast.Add) or any(isinstance(each, ast.Constant) for each in sides):
             return node
         return calling("add", *sides)
@@ -122,17 +136,13 @@ class _Expressions(Own):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         if len(node.ops) == 1:
-            name = _COMPARED.get(type(node.ops[0]))
-            return node if name is None else calling(name, node.left, node.comparators[0])
+            return _compared(node.left, node.ops[0], node.comparators[0])
         if binds(node):
             return node
         # Each value is computed once, and only where it is reached.
         parts: list[ast.expr] = [later(node.left)]
         for op, right in zip(node.ops, node.comparators, strict=True):
-            left, other = load("a"), load("b")
-            name = _COMPARED.get(type(op))
-            test = ast.Compare(left, [op], [other]) if name is None else calling(name, left, other)
-            parts += [ast.Lambda(parameters("a", "b"), test), later(right)]
+            parts += [ast.Lambda(parameters("a", "b"), _compared(load("a"), op, load("b"))), later(right)]
         return calling("compare", *parts)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -165,10 +175,41 @@ class _Expressions(Own):
 
     visit_GeneratorExp = visit_ListComp  # noqa: N815
 
+    def visit_Set(self, node: ast.Set) -> ast.expr:
+        return self._listed("set_of", ast.List(node.elts, ast.Load()))
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        return self._listed("set_of", ast.ListComp(node.elt, node.generators))
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
+        return self._listed("dict_of", ast.ListComp(tuple_of([node.key, node.value]), node.generators))
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        if all(isinstance(key, ast.Constant | None) for key in node.keys):
+            return self.generic_visit(node)  # type: ignore[return-value]
+        if None in node.keys:
+            return self.generic_visit(node)  # type: ignore[return-value]
+        pairs = zip(node.keys, node.values, strict=True)
+        listed = ast.List([tuple_of([key, value]) for key, value in pairs if key is not None], ast.Load())
+        return self._listed("dict_of", listed)
+
+    def _listed(self, name: str, items: ast.expr) -> ast.expr:
+        """What is made of the elements of a list."""
+        return calling(name, self.visit(items))
+
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         self.generic_visit(node)
         node.value = calling("shown", node.value)
         return node
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
+    """A comparison of two values."""
+    if (name := _COMPARED.get(type(op))) is not None:
+        return calling(name, left, right)
+    if any(isinstance(each, ast.Constant) for each in (left, right)):
+        return ast.Compare(left, [op], [right])
+    return calling("set_operator", ast.Constant(_ORDERS[type(op)]), left, right)
 
 
 _ITEMS: Final = f"{HELPER}_items"

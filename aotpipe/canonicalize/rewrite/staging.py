@@ -75,8 +75,8 @@ _OPERATORS: Final = Operators(
 # What only rewritten code knows: what is said of it, a hint, and the code of the finding.
 _UNRETURNED: Final = {
     dynamic_list.DynamicList: (
-        "a list whose length a tensor decides",
-        "return torch.stack of its tensors, or torch.tensor of its numbers",
+        "a list, a dict or a set whose length a tensor decides",
+        "return torch.stack of its tensors, or torch.tensor of its numbers, such as `torch.tensor(list(d))`",
         "list-grows",
     ),
     OptionalValue: (

@@ -49,6 +49,7 @@ from aotpipe.canonicalize.rewrite.desugaring import (
     assigns,
     is_generator,
     split_generator,
+    split_setters,
 )
 from aotpipe.canonicalize.rewrite.expressions import (
     catching,
@@ -88,6 +89,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     function.body = walruses.lower(function.body)
     assert_set(function, declarations.outer)
     fill_locals(function, [name for name in variables if name not in declarations.outer])
+    split_setters(function, declarations.globals, declarations.outer)
     function.body = Returns().lower(function.body)
     writer = _Writer(function, declarations, walruses)
     function.body = writer.block(function.body)

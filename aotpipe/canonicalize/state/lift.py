@@ -196,14 +196,15 @@ def _is_free(name: str, others: set[str]) -> bool:
 
 
 def _left_at(root: object_graph.Root) -> Snapshot:
-    """What a call left under a name; a list whose length a tensor decides is refused."""
+    """What a call left under a name; one whose length a tensor decides is refused."""
     left = dynamic_list.leaves(root.held.get(root.key))
     if any(type(each) is dynamic_list.DynamicList for each in left):
         raise StateRefused(
             root,
             (root.path,),
-            "is a list whose length a tensor decides",
-            f"keep a buffer and a count; or assign a new list in each call (`self.{root.path} = []`), if no "
+            "is a list, a dict or a set whose length a tensor decides",
+            "keep a buffer and a count, or of N keys a flag for each (`torch.zeros(N, dtype=torch.bool)`); "
+            f"or assign a new list in each call (`self.{root.path} = []`), if no "
             "call needs that of the one before",
         )
     return layouts.snapshot_at(root)

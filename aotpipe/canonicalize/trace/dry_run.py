@@ -26,7 +26,7 @@ from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
 from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, sizes_collected
-from aotpipe.canonicalize.values import chosen_object, host_scalars, trace
+from aotpipe.canonicalize.values import chosen_object, frozen_dataclasses, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -169,6 +169,8 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
             yield chosen_object.parts(leaf)[1]
         elif isinstance(leaf, torch.Tensor):
             yield leaf
+        elif type(leaf) is set:
+            yield from _tensors_in(list(leaf))
 
 
 @dataclass(slots=True)
@@ -190,6 +192,7 @@ class _Regions:
 def run_region(body: Callable[[], None], variables: Variables, start: Values) -> Values:
     """The variables after a region that starts from these; they are as before afterwards."""
     before = variables.get()
+    frozen_dataclasses.register(start)
     held = [*zip(variables.names, start, strict=True), *variables.watched()]
     with effects.unchanged(held), unhooked(), host_scalars.fresh_items():
         variables.set(start)
@@ -197,6 +200,7 @@ def run_region(body: Callable[[], None], variables: Variables, start: Values) ->
             with effects.results_checked():
                 body()
             values = variables.live()
+            frozen_dataclasses.register(values)
             # Copies of lists and dicts: what is changed in place is taken back.
             after = tuple(map(unwrap_present, values))
             effects.note_copies(values, after)

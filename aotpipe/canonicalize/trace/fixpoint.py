@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import abstract_values, dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values import abstract_values, dynamic_list, dynamic_table, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import (
     AbstractValue,
     Incompatible,
@@ -209,6 +209,7 @@ def join_paths(
         try:
             may_grow = name.replace(".", "_").isidentifier()
             grown = dynamic_list.abstract_list(values, capacity) if may_grow else None
+            grown = grown or dynamic_table.abstract_table(values, capacity)
             abstract = grown or abstract_values.join_values(values)
         except Incompatible as error:
             raise refusal(
@@ -297,10 +298,14 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
 
     `values` are what an iteration started from, which `summary` tells of.
     """
-    start, most = loop.start, loop.most
-    if not all(type(each[at]) is list for each in (start, values, summary.after)):
+    most = loop.most
+    columns = [each[at] for each in (loop.start, values, summary.after)]
+    if any(map(dynamic_table.is_dynamic_table, columns)):
+        columns = [[] if isinstance(each, Undefined) else dynamic_table.segments(each) for each in columns]
+    if not all(type(each) is list for each in columns):
         return None
-    growth = dynamic_list.slots(summary.after[at]) - dynamic_list.slots(values[at])
+    start, items, after = columns
+    growth = dynamic_list.slots(after) - dynamic_list.slots(items)
     if isinstance(growth, torch.SymInt) and growth.node.expr.is_number:
         growth = int(growth)  # of two capacities that follow one Dim
     if not isinstance(growth, int):
@@ -310,33 +315,33 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
             "list-grows",
         )
     if growth <= 0:
-        return dynamic_list.slots(values[at])
-    first = dynamic_list.slots(start[at])
+        return dynamic_list.slots(items)
+    first = dynamic_list.slots(start)
     if most is not None:
         return first + most * growth
     own = [
         limit.value - off
         for limit, base, off in _limits(summary)
-        if not limit.floor and _is_count_of(values[at], base)
+        if not limit.floor and _is_count_of(items, base)
     ]
     if own:
         return dynamic_list.sym_max(first, min(own) - 1 + growth)
     counts = [
         -(-(limit.value - off - begun) // step)
         for limit, base, off in _limits(summary)
-        for begun, step in _steps(base, start, values, summary.after, down=limit.floor)
+        for begun, step in _steps(base, loop.start, values, summary.after, down=limit.floor)
     ]
     if counts:
         return first + max(0, min(counts)) * growth
-    if not dynamic_list.is_dynamic_list(values[at]):
-        return dynamic_list.slots(summary.after[at])  # the next round tells
-    room = _assumed_room(start, values, summary)
+    if not dynamic_list.is_dynamic_list(items):
+        return dynamic_list.slots(after)  # the next round tells
+    room = _assumed_room(loop.start, values, summary)
     named = _shown(loop.variables.names[at])
     said = (
         f"{named} grows in a loop whose number of iterations no counter proves: it has room for {{}} elements"
     )
     # As many rounds as the fixpoint takes have the same room.
-    wanted = max(first + room * growth, dynamic_list.slots(values[at]))
+    wanted = max(first + room * growth, dynamic_list.slots(items))
     found = dynamic_list.Assumed(wanted, said.format(wanted))
     hint = (
         "a call that needs more fails an assert; let the loop's test say `len(items) < N` to give it another"

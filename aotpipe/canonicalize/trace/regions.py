@@ -172,14 +172,19 @@ def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asser
     """
     start = variables.get()
     summary = dry_run.EffectSummary()
-    with runtime_asserts.rehearsing(taken) as decisions:
-        try:
-            dry_run.summarize(body, variables, start, summary=summary)
-        except ExportFailed:
-            raise
-        except (runtime_asserts.Split, Exception):  # noqa: BLE001, S110  # the run that counts raises it again
-            pass
-    if (found := decisions.split) is None:
+    if dry_run.is_unrecorded():
+        if (found := _unsplit(body, variables, start, taken)) is None:
+            return
+    else:
+        with runtime_asserts.rehearsing(taken) as decisions:
+            try:
+                dry_run.summarize(body, variables, start, summary=summary)
+            except ExportFailed:
+                raise
+            except (runtime_asserts.Split, Exception):  # noqa: BLE001, S110  # the run that counts raises it again
+                pass
+        found = decisions.split
+    if found is None:
         with runtime_asserts.deciding(taken) as decisions:
             try:
                 body()
@@ -214,6 +219,31 @@ def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asser
         return lambda: attempt(body, variables, {**taken, place: truth})
 
     branch(test, way(True), way(False), variables, of_try=True)
+
+
+def _unsplit(
+    body: Callable[[], None], variables: Variables, start: Values, taken: runtime_asserts.Ways
+) -> runtime_asserts.Split | None:
+    """Run a `try` in a run of which nothing is recorded; where a tensor decides, it is taken back.
+
+    One run tells both what decides and what comes of it: with two of each, those inside of others would be
+    run twice as often at each level.
+    """
+    snapshot = effects.Snapshot([*zip(variables.names, start, strict=True), *variables.watched()])
+    with runtime_asserts.trying(taken) as decisions:
+        try:
+            body()
+        except runtime_asserts.Split as split:
+            if split.decisions is not decisions:
+                raise
+        except Exception:
+            if decisions.split is None:
+                raise
+    if decisions.split is not None:
+        snapshot.restore()
+        snapshot.forget()
+        variables.set(start)
+    return decisions.split
 
 
 def _decides(

@@ -187,13 +187,37 @@ def rehearsing(taken: Ways) -> Iterator[Decisions]:
             "let each `try` hold the one line that it is for, or decide with `if` and `else`",
             EXCEPTION_CAUGHT,
         )
-    around = [(each, each.counts.copy(), each.split) for each in asserts.decisions]
+    back = _decided(asserts)
     with deciding(taken) as decisions, collected():
         try:
             yield decisions
         finally:
-            for each, counts, split in around:
-                each.counts, each.split = counts, split
+            back()
+
+
+@contextmanager
+def trying(taken: Ways) -> Iterator[Decisions]:
+    """Run a `try`; where it splits, those around it have come to nothing, and nothing is asserted."""
+    asserts = trace.part(_Asserts)
+    back = _decided(asserts)
+    with deciding(taken) as decisions, collected() as claimed:
+        yield decisions
+    if decisions.split is not None:
+        back()
+        return
+    for truth, said in claimed:
+        add_assert(truth, said)
+
+
+def _decided(asserts: _Asserts) -> Callable[[], None]:
+    """What lets each `try` around have come to as many places as now."""
+    around = [(each, each.counts.copy(), each.split) for each in asserts.decisions]
+
+    def back() -> None:
+        for each, counts, split in around:
+            each.counts, each.split = counts, split
+
+    return back
 
 
 def require(test: Any, error: BaseException, *, holds: bool) -> bool:

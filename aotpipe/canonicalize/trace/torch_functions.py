@@ -28,7 +28,7 @@ from torch.utils._mode_utils import no_dispatch  # likewise
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import constants, decisions, sized_functions
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values import dynamic_list, dynamic_table, host_scalars, trace
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import refusal
@@ -57,7 +57,9 @@ def is_traced(value: object) -> bool:
         return bool(free_unbacked_symbols(value)) and not known
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return bool(free_unbacked_symbols(value))
-    return isinstance(value, OptionalValue | ChosenObject) or dynamic_list.is_dynamic_list(value)
+    if isinstance(value, list | deque):
+        return dynamic_list.is_dynamic_list(value)
+    return isinstance(value, OptionalValue | ChosenObject) or dynamic_table.is_dynamic_table(value)
 
 
 def is_staged(value: object) -> bool:
@@ -71,6 +73,8 @@ def as_tensor(value: Any) -> torch.Tensor:
         return value
     if isinstance(value, OptionalValue):
         return as_tensor(value.payload)
+    if type(value) is ChosenObject:
+        return as_tensor(value.number())
     kind = torch.int64 if isinstance(value, torch.SymInt) else torch.get_default_dtype()
     dtype = torch.bool if isinstance(value, torch.SymBool) else kind
     return host_scalars.as_host_scalar(torch.full((), value, dtype=dtype))
@@ -81,8 +85,8 @@ def predicate(value: Any) -> torch.Tensor:
     if isinstance(value, OptionalValue):
         held = value.payload
         return value.present.logical_and(predicate(held)) if is_traced(held) else value.present
-    if isinstance(value, list | deque):
-        return dynamic_list.is_filled(value)
+    if isinstance(value, list | deque | set | dict):
+        return dynamic_list.is_filled(dynamic_table.as_list(value))
     if type(value) is ChosenObject:
         return truth_of(value.asked(bool))
     tensor = as_tensor(value)

@@ -7,6 +7,7 @@ promoted, and a variable without a value takes zeros, which nothing reads (`rewr
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -190,13 +191,14 @@ class AbstractValue:
     """A variable's structure; its leaves are a `Leaf` where a graph computes them, else their value.
 
     `optional`: the whole may be None, and is an `OptionalValue` of that structure. `fitted` brings a value
-    into that structure, where it may have another one.
+    into that structure, where it may have another one, and `made` gives the value of that structure.
     """
 
     spec: pytree.TreeSpec
     leaves: tuple[object, ...]
     optional: bool = False
     fitted: Callable[[Any], Any] | None = None
+    made: Callable[[Any], Any] | None = None
 
     @property
     def computed(self) -> list[Leaf]:
@@ -236,6 +238,7 @@ class AbstractValue:
         flag = next_tensor() if self.optional else None
         made = [leaf.taken(next_tensor) if isinstance(leaf, Leaf) else leaf for leaf in self.leaves]
         whole = UNDEFINED if self.leaves == (UNDEFINED,) else pytree.tree_unflatten(made, self.spec)
+        whole = self.made(whole) if self.made else whole
         return whole if flag is None else OptionalValue(flag, whole)
 
     def stand_ins(self) -> list[torch.Tensor]:
@@ -343,6 +346,9 @@ def _join_objects(leaves: Sequence[Any]) -> Leaf | None:
 
 def _of_no_graph(leaf: object, other: object) -> Incompatible:
     said = f"is {_kind(leaf)} on one path and {_kind(other)} on another"
+    if dataclasses.is_dataclass(leaf) and type(leaf) is type(other):
+        hint = f"declare it `@dataclass(frozen=True)`, or set the fields of one {type(leaf).__name__}"
+        return Incompatible(f"is one {type(leaf).__name__} on one path and another one on another", hint=hint)
     return Incompatible(said)
 
 

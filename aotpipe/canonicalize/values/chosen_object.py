@@ -6,6 +6,7 @@ dicts; what makes a text of it, or hands it to a library, is refused.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType
@@ -54,6 +55,13 @@ class ChosenObject:
     def __getitem__(self, index: Any) -> Any:
         return self.asked(lambda each: each[index])
 
+    def __neg__(self) -> Any:
+        return self.asked(operator.neg)
+
+    def number(self) -> Any:
+        """The number that the chosen one is, where they are members of an `IntEnum`."""
+        return self.asked(lambda each: each + 0)
+
     def __len__(self) -> Any:
         return self.asked(len)
 
@@ -97,6 +105,21 @@ class ChosenObject:
         """What a function that numbers the objects gives of the chosen one, as a tensor."""
         table = torch.stack([torch.full((), number_of(each), dtype=torch.int64) for each in self._items])
         return table.index_select(0, self._position.reshape(1)).squeeze(0)
+
+
+def _of_two(function: Callable[[Any, Any], Any], *, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    """An operator of the chosen one and another value."""
+    if swapped:
+        return lambda self, other: self.asked(lambda each: function(other, each))
+    return lambda self, other: self.asked(lambda each: function(each, other))
+
+
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(ChosenObject, f"__{_name}__", _of_two(getattr(operator, _name)))
+for _name in ("sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    _function = getattr(operator, f"__{_name}__")
+    setattr(ChosenObject, f"__{_name}__", _of_two(_function))
+    setattr(ChosenObject, f"__r{_name}__", _of_two(_function, swapped=True))
 
 
 def parts(chosen: ChosenObject) -> tuple[tuple[Any, ...], torch.Tensor]:

@@ -18,8 +18,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf
-from aotpipe.canonicalize.values.chosen_object import ChosenObject
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf, is_same
+from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.trace import refusal
 
 
@@ -151,7 +151,8 @@ def holds_dynamic_list(value: object) -> bool:
 
 def leaves(value: object) -> list[Any]:
     """The leaves of a value, where a value that may be None is one, and so are elements of a dynamic list."""
-    return pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is DynamicList)
+    found = pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is DynamicList)
+    return [inner for each in found for inner in (each if type(each) is set else (each,))]
 
 
 def is_filled(items: Sequence[Any]) -> torch.Tensor:
@@ -180,6 +181,15 @@ def abstract_list(paths: Sequence[object], capacity: Any) -> AbstractValue | Non
         return None
     if len({len(each) for each in known}) == 1 and not any(map(is_dynamic_list, known)):
         return None
+    return abstract_of_segments(known, capacity)[0]
+
+
+def abstract_of_segments(known: Sequence[Sequence[Any]], capacity: Any) -> tuple[AbstractValue, Kind]:
+    """The abstract value of what has these elements on different paths, and the kind of all elements.
+
+    Raises:
+        Incompatible: They have no common abstract value.
+    """
     if capacity is None:
         capacity = reduce(sym_max, map(slots, known))
     kind = _kind([segment for each in known for segment in each], capacity)
@@ -187,7 +197,7 @@ def abstract_list(paths: Sequence[object], capacity: Any) -> AbstractValue | Non
     room = int(capacity) if isinstance(capacity, Assumed) else capacity
     leaves = (*(replace(leaf, shape=(room, *leaf.shape), number=False) for leaf in kind.computed), count)
     spec = pytree.tree_structure([DynamicList(kind, [0] * len(kind.computed), 0)])  # type: ignore[list-item, arg-type]
-    return AbstractValue(spec, leaves, fitted=lambda items: [fitted(items, kind)])
+    return AbstractValue(spec, leaves, fitted=lambda items: [fitted(items, kind)]), kind
 
 
 def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
@@ -217,9 +227,11 @@ def _column(leaves: Sequence[Any]) -> object:
         if isinstance(found, Leaf) and (found.cut is not None or found.filled):
             raise Incompatible("holds tensors of different shapes", code="")
         if not isinstance(found, Leaf):
-            if held:
+            if not held:
+                return found
+            if not held[0].options or not is_object(found):
                 raise Incompatible("holds elements of different kinds", code="")
-            return found
+            found = replace(held[0], options=(found,))
         held.append(found)
     if any(leaf.optional for leaf in held):
         raise Incompatible("holds None and tensors", code="")
@@ -227,8 +239,10 @@ def _column(leaves: Sequence[Any]) -> object:
     for other in held[1:]:
         if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
             raise Incompatible("holds tensors of different shapes", code="")
-        if other.options != first.options:
+        if bool(other.options) is not bool(first.options):
             raise Incompatible("holds elements of different kinds", code="")
+        more = [each for each in other.options if not any(is_same(each, own) for own in first.options)]
+        first = replace(first, options=(*first.options, *more))
         dtype = host_scalars.promoted(first.dtype, other.dtype)
         promoted = first.promoted or other.promoted or first.dtype != other.dtype
         first = replace(first, dtype=dtype, number=first.number and other.number, promoted=promoted)
@@ -268,15 +282,12 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
             ]
             count = count + 1
         elif isinstance(count, int) and count == 0:
-            buffers = [
-                _grown(given.to(buffer.dtype), capacity, each.kind.capacity)
-                for buffer, given in zip(buffers, each.buffers, strict=True)
-            ]
+            buffers = [_grown(given, capacity, each.kind.capacity) for given in _of_kind(each, kind)]
             count = each.count
         else:
             buffers = [
-                _joined(buffer, given.to(buffer.dtype), places - count, each.kind.capacity)
-                for buffer, given in zip(buffers, each.buffers, strict=True)
+                _joined(buffer, given, places - count, each.kind.capacity)
+                for buffer, given in zip(buffers, _of_kind(each, kind), strict=True)
             ]
             count = count + each.count
     if isinstance(count, int):
@@ -284,6 +295,21 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
     if isinstance(kind.capacity, Assumed):
         trace.operators().add_assert(count <= capacity, kind.capacity.said)
     return DynamicList(kind, buffers, count)
+
+
+def _of_kind(found: DynamicList, kind: Kind) -> list[torch.Tensor]:
+    """The buffers of a dynamic list, for a kind that has its own leaves or wider ones."""
+    buffers, given = iter(found.buffers), []
+    for own, leaf in zip(found.kind.leaves, kind.leaves, strict=True):
+        buffer = next(buffers) if isinstance(own, Leaf) else None
+        if not isinstance(leaf, Leaf):
+            continue
+        if buffer is None:
+            buffer = _tensor(leaf, own).expand(found.kind.capacity)
+        elif isinstance(own, Leaf) and own.options != leaf.options:
+            buffer = torch.stack([_tensor(leaf, each) for each in own.options])[buffer]
+        given.append(buffer.to(leaf.dtype))
+    return given
 
 
 def _tensor(leaf: Leaf, value: object) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 Such a number has no dimensions. It promotes as a Python number does, is never written in place, and where
 torch wants a plain int (a size, a slice's end) it becomes one of torch's symbols. A tensor is its own key, so
-that `counts[n] = 1` and `n in seen` would find no equal number: `unhashable()` refuses both.
+that a dict of Python's own would find no equal number: `unhashable()` refuses to be one.
 """
 
 from __future__ import annotations
@@ -446,11 +446,11 @@ def are_host_scalars(values: Iterable[object]) -> bool:
 
 
 def as_key() -> ExportFailed:
-    """The refusal of what stands for a number as a key."""
+    """The refusal of a hash of what stands for a number."""
     return refusal(
-        "a number that is known to a run of the graph only is a key of a dict or in a set",
-        "for a set, keep a list (`if x not in seen: seen.append(x)`); for a dict, a list or a tensor "
-        "with the number as its index (`counts[x] += 1`)",
+        "a number that is known to a run of the graph only is hashed by other code",
+        "keep it in a set or a dict of the model's own (`seen.add(n)`, `counts[n] = counts.get(n, 0) + 1`), "
+        "or in a list (`if n not in seen: seen.append(n)`)",
         "number-from-tensor",
     )
 
@@ -463,7 +463,7 @@ def unhashable() -> Iterator[None]:
     def hashed(tensor: torch.Tensor) -> int:
         # What asks for a hash in C, a dict or a set, has no frame of its own.
         frame = sys._getframe(1)  # noqa: SLF001
-        if is_host_scalar(tensor) and (_is_model(frame) or _is_operator(frame)):
+        if is_host_scalar(tensor) and (_is_model(frame) or _is_operator(_asking(frame))):
             raise as_key()
         found: int = before(tensor)
         return found
@@ -485,10 +485,16 @@ def _is_operator(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(trace.OPERATORS_MODULE.rpartition(".")[0])
 
 
-def _is_model(frame: FrameType) -> bool:
+def _asking(frame: FrameType) -> FrameType:
     # `Counter(numbers)` asks in a function of Python's own library.
     while (name := frame.f_globals.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names:
         if name == "__main__" or frame.f_back is None:
             break
         frame = frame.f_back
-    return source.is_user_file(frame.f_code.co_filename) or name == trace.OPERATORS_MODULE
+    return frame
+
+
+def _is_model(frame: FrameType) -> bool:
+    frame = _asking(frame)
+    is_user = source.is_user_file(frame.f_code.co_filename)
+    return is_user or frame.f_globals.get("__name__") == trace.OPERATORS_MODULE

@@ -40,7 +40,7 @@ class Lowering:
             Unsupported: A tensor ends a loop that stays Python's.
         """
         if contains(function.body, ast.Match) and self._decisions:
-            Matches().rewrite(function)
+            Matches(by_operators=False).rewrite(function)
         if any(contains([each], ast.Return) for each in self._statements(function.body)):
             function.body = Returns().lower(function.body)
         function.body = self._without_jumps(function.body)

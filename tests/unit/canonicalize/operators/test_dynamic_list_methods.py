@@ -199,7 +199,7 @@ def mixed_up(x, n):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (returned, "a list whose length a tensor decides"),
+        (returned, "a list, a dict or a set whose length a tensor decides"),
         (sliced, "is sliced with a step"),
         (mixed_up, "`remove` of a list whose length a tensor decides"),
     ],

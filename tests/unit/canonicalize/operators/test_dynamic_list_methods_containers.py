@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-
 import pytest
 import torch
 from torch.utils._pytree import tree_leaves
@@ -226,25 +224,6 @@ def compared(x):
 @pytest.mark.parametrize("function", [got, compared])
 def test_a_number_is_one_of_pythons(function) -> None:
     check(function, *CALLS)
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda table, key: table.setdefault(key, 5.0),
-        lambda table, key: table.pop(key),
-        lambda table, key: collections.OrderedDict(table).get(key, 5.0),
-    ],
-    ids=["setdefault", "pop", "get of a subclass"],
-)
-def test_a_number_as_a_key_is_refused(ask) -> None:
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            table = {0: 1.0, 1: 2.0}
-            return torch.tensor(0.0) + ask(table, int(x[0] > 0))
-
-    with pytest.raises(ExportFailed, match="is a key of a dict"):
-        export(canonicalize(as_spec(Model(), args=CALLS[0])))
 
 
 class Counting(torch.nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections import deque
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -168,12 +169,106 @@ def test_values(value: object, other: int):
     assert plain(value, other) == rewritten(value, other)  # type: ignore[operator]
 
 
-def test_a_mapping_stays():
+def test_alternatives_that_set_names_stay_where_a_guard_looks_at_the_first_that_fits():
     plain, rewritten, left = both(
-        'match v:\n    case {"a": a}:\n        got.append(a)\n    case _:\n        pass\n'
+        "match v:\n    case [a, 1] | [1, a] if a > 1:\n        got.append(a)\n    case _:\n        pass\n"
     )
     assert left
-    assert plain({"a": 1}) == rewritten({"a": 1}) == [1]  # type: ignore[operator]
+    for value in ([2, 1], [1, 2], [1, 1]):
+        assert plain(value) == rewritten(value)  # type: ignore[operator]
+
+
+@dataclass
+class Point:
+    x: object
+    y: object = 0
+
+
+def of_classes_and_mappings(v):
+    rest = None
+    match v:
+        case Point(0, y=[a, *_]):
+            got = "begins", a
+        case Point(x=x, y=0) | Point(0, x):
+            got = "on an axis", x
+        case Point() | None:
+            got = "a point or none"
+        case {"kind": "scale", "by": int(n) | float(n)}:
+            got = "scale", n
+        case {"kind": str(kind), **rest} if len(rest) > 1:
+            got = kind, rest
+        case {}:
+            got = "a dict"
+        case bool() | str():
+            got = "a bool or a text"
+        case int(n) if n > 3:
+            got = "large", n
+        case _:
+            got = "other"
+    return got, rest
+
+
+def test_classes_and_mappings() -> None:
+    code = staging.rewritten(of_classes_and_mappings)
+    assert code is not None
+    scales: list[object] = [{"kind": "scale", "by": by} for by in (1, 1.5, "x", True)]
+    points: list[object] = [
+        Point(0, [1, 2]),
+        Point(3),
+        Point(0, 4),
+        Point(1, 1),
+        Point(0, []),
+        Point("a", "b"),
+    ]
+    others: list[object] = [
+        None,
+        {"kind": "a", "b": 1, "c": 2},
+        {"kind": "a"},
+        {},
+        {"kind": 1},
+        True,
+        "x",
+        3,
+        5,
+        [1],
+    ]
+    for value in (*scales, *points, *others):
+        wanted = of_classes_and_mappings(value)
+        with staging.swapped({of_classes_and_mappings: code}):
+            assert of_classes_and_mappings(value) == wanted, value
+
+
+def taken_apart_in_a_graph(x):
+    event = ("key", {"code": int(x[0]), "mods": [1, 2]}, Point(0, x[1]))
+    match event:
+        case ("key", {"code": 0 | 1 as c, "mods": [m, *_], **rest}, Point(x=0, y=y)):
+            return x * c + m + y + len(rest)
+        case ("key", {"code": int(c)}, Point()) if c > 4:
+            return -x * c
+        case _:
+            return x * 0
+
+
+def walrus_before_the_end(x):
+    """It was wrong with no word: the walrus had the value of the last item."""
+    last = x[0]
+    found = any((last := v) > 2.5 for v in x)
+    kept = [y for v in x.tolist() if v > 1 and (y := v * 2) > 3]
+    return found, last, len(kept), (y if kept else -1.0)
+
+
+def walrus_in_a_branch(x):
+    total = 0
+    for i in range(3):
+        if x[i] > 0 and any((hit := v) > 2.5 for v in x[: i + 1]):
+            total = total + hit
+    return total, [total := total + v for v in x.tolist()][-1], total
+
+
+@pytest.mark.parametrize("model", [taken_apart_in_a_graph, walrus_before_the_end, walrus_in_a_branch])
+def test_matches_and_walruses_of_comprehensions_are_part_of_the_graph(model):
+    x = torch.tensor([1.0, 3.0, 3.0, 2.0])
+    check(model, *((each,) for each in (x, -x, x * torch.tensor([5.0, -1, -1, 1]), x * 0, x.flip(0))))
 
 
 def taken_apart(v, w):

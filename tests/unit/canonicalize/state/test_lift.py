@@ -240,7 +240,9 @@ class Listed(nn.Module):
 
 
 def test_a_list_whose_length_a_tensor_decides_is_refused_at_its_line() -> None:
-    with pytest.raises(ExportFailed, match="is a list whose length a tensor decides") as caught:
+    with pytest.raises(
+        ExportFailed, match="is a list, a dict or a set whose length a tensor decides"
+    ) as caught:
         programs(Listed())
     assert caught.value.where is not None
     assert caught.value.hint is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.trace import regions
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -408,3 +410,31 @@ def test_what_a_model_without_source_suppresses_is_refused() -> None:
 def test_a_manager_that_suppresses_what_a_tensor_raises_is_refused(model: Any) -> None:
     with pytest.raises(ExportFailed, match="caught"):
         check(model, (torch.tensor([1.0, 2.0]),))
+
+
+def nested_to_a_depth(x):
+    count = 0
+    with suppress(ZeroDivisionError):
+        count += 10 // int(x[0])
+        with suppress(ZeroDivisionError):
+            count += 10 // int(x[1])
+            try:
+                count += 10 // int(x[2])
+                with suppress(ZeroDivisionError):
+                    count += 10 // int(x[3])
+            except ZeroDivisionError:
+                count += 100
+    return count
+
+
+def test_a_try_inside_of_others_is_not_run_twice_as_often_at_each_level(monkeypatch):
+    """A `try` was begun 119 times here, and about twice as often with each one more around it."""
+    runs = []
+    monkeypatch.setattr(regions, "attempt", partial(_counted, regions.attempt, runs))
+    check(nested_to_a_depth, (torch.ones(4),), *((1 - torch.eye(4)[k],) for k in range(4)))
+    assert len(runs) < 60
+
+
+def _counted(attempt, runs, *args):
+    runs.append(args)
+    attempt(*args)

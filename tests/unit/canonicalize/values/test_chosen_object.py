@@ -167,12 +167,40 @@ def test_a_model_may_keep_it_between_calls() -> None:
         assert program(N([value])).item() == expected
 
 
+class Level(enum.IntEnum):
+    LOW = 0
+    MID = 1
+    HIGH = 2
+
+
+def of_numbers(x):
+    level, count = Level.LOW, 0
+    for v in x:
+        if level == Level.LOW and v > 1:
+            level = Level.MID
+        elif level is Level.MID and v < 2.5:
+            level = Level.HIGH
+        count = count + level
+    table = {Level.LOW: 1.0, Level.MID: 2.0, Level.HIGH: 3.0}
+    found = x * int(level) + (level + 1) * 2 - level % 2, level >= Level.MID, 2 - level, -level
+    return *found, table[level], table[Level(int(x[0] > 0))], level == 2, level < 1
+
+
+def of_no_member(x):
+    return x * (Level(int(x[0])) == Level.MID)
+
+
+@pytest.mark.parametrize("model", [of_numbers, of_no_member])
+def test_members_of_an_int_enum_are_numbers(model) -> None:
+    check(model, *CASES, (N([0.0, 2.0, 3.0]),))
+
+
 def returned(x):
     return x, "sum" if x[0] > 0 else "mean"
 
 
 def hashed(x):
-    return x, {"sum" if x[0] > 0 else "mean": 1}
+    return x, len(frozenset(["sum" if x[0] > 0 else "mean"]))
 
 
 @pytest.mark.parametrize(

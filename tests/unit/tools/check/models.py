@@ -232,7 +232,7 @@ class KeepingBehind(nn.Module):
 class Keyed(nn.Module):
     def forward(self, x):
         found = {}
-        for i, v in enumerate(x[:, 0].tolist()):  # ! number-from-tensor
+        for i, v in enumerate(x[:, 0].tolist()):
             found[round(v)] = i
         return x * len(found)
 
@@ -244,7 +244,7 @@ class Counted(nn.Module):
 
 class Comprehended(nn.Module):
     def forward(self, x):
-        return sum({n: row for n, row in enumerate(x) if row.sum() > 0}.values())  # ! branch-on-tensor
+        return sum({n: row for n, row in enumerate(x) if row.sum() > 0}.values())
 
 
 class CountingBehind(nn.Module):

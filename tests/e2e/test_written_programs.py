@@ -1,0 +1,92 @@
+"""Short programs as people write them are one program with eager's results, state and exceptions.
+
+`python -m tests.e2e.test_written_programs [NAME ...]` prints what becomes of each, and how many are right.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.example_call import uncompiled
+from aotpipe.errors import AotpipeError
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from tests.programs.written import PROGRAMS, decoding, keeping, selecting, solvers
+
+QUICK = frozenset(
+    "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
+    "early_stopping longest_increasing_run greatest_common_divisor".split()
+)
+# Refused, with what is said.
+REFUSED: dict[str, str] = {}
+__all__ = ["decoding", "keeping", "selecting", "solvers"]  # which fill the table
+
+
+def outcome(model: Any, call: Any) -> list[Any]:
+    """The leaves of what a call gives, or the name of what it raises."""
+    try:
+        with torch.no_grad(), uncompiled():
+            return pytree.tree_leaves(model(*copy.deepcopy(call)))
+    except Exception as error:  # what is compared
+        said = str(error).partition(":")[0] if type(error) is RuntimeError else ""
+        return ["raises", said if said.isidentifier() else type(error).__name__]
+
+
+def compare(name: str) -> None:
+    """Make all calls of a program and of its model twice, in turn: what they keep is kept in both."""
+    make, calls = PROGRAMS[name]
+    model = make()
+    program = export(canonicalize(as_spec(make(), args=copy.deepcopy(calls[0])))).entries[0].program.module()
+    for number, call in enumerate([*calls, *calls]):
+        wanted, got = outcome(model, call), outcome(program, call)
+        assert len(wanted) == len(got), (number, wanted, got)
+        for mine, other in zip(wanted, got, strict=True):
+            if isinstance(mine, str) or isinstance(other, str):
+                assert mine == other, (number, wanted, got)
+                continue
+            if isinstance(mine, torch.Tensor):
+                assert (mine.dtype, mine.shape) == (other.dtype, other.shape), (number, mine, other)
+            pair = (torch.as_tensor(each, dtype=torch.float64) for each in (mine, other))
+            torch.testing.assert_close(*pair, equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROGRAMS]
+)
+def test_a_program_as_people_write_it_is_eagers(name: str):
+    if name in REFUSED:
+        with pytest.raises(AotpipeError, match=REFUSED[name]):
+            compare(name)
+    else:
+        compare(name)
+
+
+def main(names: list[str]) -> None:
+    """Print what becomes of each program."""
+    found: Counter[str] = Counter()
+    for name in names or PROGRAMS:
+        begun = time.perf_counter()
+        said = ""
+        try:
+            compare(name)
+            result = "right"
+        except AotpipeError as error:
+            result, said = "refused", str(error)
+        except Exception as error:  # counted
+            result, said = "wrong", f"{type(error).__name__}: {error}"
+        found[result] += 1
+        print(f"{name:36}{result:9}{time.perf_counter() - begun:6.1f} s  {said}", flush=True)
+    print({result: f"{n} of {found.total()}" for result, n in found.items()})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

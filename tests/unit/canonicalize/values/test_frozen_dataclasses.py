@@ -1,0 +1,119 @@
+"""A variable that is another object of a frozen dataclass on each path, or in each iteration of a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.values import frozen_dataclasses
+from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from tests.unit.canonicalize.trace.agree import check
+
+X = torch.tensor([1.0, 3.0, 3.0, 2.0])
+CASES = [(each,) for each in (X, -X, X * 0, X.flip(0))]
+
+
+@dataclass(frozen=True)
+class State:
+    h: torch.Tensor
+    n: Any = 0
+    history: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    inner: State
+    best: Any = None
+
+
+@dataclass
+class Thawed:
+    n: Any
+
+
+def replaced_in_a_loop(x):
+    state = State(x)
+    while state.n < 5 and state.h.sum() < 40:
+        state = replace(state, h=state.h * 2, n=state.n + 1)
+    return state.h, state.n
+
+
+def replaced_in_branches(x):
+    outer = Outer(State(x))
+    before = outer
+    if x[0] > 1:
+        outer = replace(outer, inner=replace(outer.inner, n=int(x[1])), best=x.max())
+    elif x[0] < 0:
+        outer = Outer(State(h=-x, n=outer.inner.n + 1))
+    best = 0.5 if outer.best is None else outer.best
+    return outer.inner.h * outer.inner.n, best, before.inner.n, outer.inner.history == []
+
+
+def matched(x):
+    state = State(x, x[1]) if x[0] > 0 else State(x, x[2])
+    match state:
+        case State(h, n) if n > 2:
+            return h + n
+        case State(n=n):
+            return x - n
+
+
+def a_tensor_of_one_is_written(x):
+    state = State(x * 1)
+    kept = state.h
+    if x[0] > 0:
+        state = replace(state, n=2)
+    state.h.add_(1)
+    return kept, state.h, state.n
+
+
+@pytest.mark.parametrize(
+    "model", [replaced_in_a_loop, replaced_in_branches, matched, a_tensor_of_one_is_written]
+)
+def test_it_is_a_structure_of_its_fields(model) -> None:
+    check(model, *CASES)
+
+
+def a_list_of_one_is_changed(x):
+    state = State(x)
+    kept = state.history
+    if x[0] > 0:
+        state = replace(state, n=3)
+    state.history.append(5)
+    return len(kept), len(state.history)
+
+
+def one_that_is_not_frozen(x):
+    thawed = Thawed(x[1]) if x[0] > 0 else Thawed(x[2])
+    return x * thawed.n
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [(a_list_of_one_is_changed, "is changed in place"), (one_that_is_not_frozen, r"frozen=True")],
+)
+def test_what_another_name_would_lose_is_refused(model, said) -> None:
+    with pytest.raises(ExportFailed, match=said) as caught:
+        export(canonicalize(as_spec(model, args=(X,))))
+    assert caught.value.where is not None
+    assert caught.value.where.path.endswith("test_frozen_dataclasses.py")
+
+
+def test_an_object_with_more_than_its_fields_is_none() -> None:
+    plain, more = State(X), State(X)
+    object.__setattr__(more, "cached", 1)
+    assert frozen_dataclasses.is_frozen(plain)
+    assert not any(map(frozen_dataclasses.is_frozen, (more, Thawed(1), State, X)))
+    frozen_dataclasses.register([{"a": (plain,)}])
+    leaves, spec = pytree.tree_flatten(plain)
+    made = pytree.tree_unflatten(leaves, spec)
+    assert type(made) is State
+    assert made.h is X
+    assert (made.n, made.history) == (0, [])
