@@ -461,6 +461,7 @@ def _export(
         tracing.inference_is_no_grad(),
         tracing.quiet(),
         tracing.transforms_are_left(),
+        tracing.scans_own_their_carry(),
         tracing.guards_are_kept() if entry.guarded else nullcontext(),
     ):
         strict = strategy.strict and module is None
