@@ -470,6 +470,7 @@ def _export(
         tracing.unique_is_bounded(),
         tracing.quiet(),
         tracing.transforms_are_left(),
+        tracing.scans_own_their_carry(),
         tracing.guards_are_kept() if entry.guarded else nullcontext(),
     ):
         strict = strategy.strict and module is None

@@ -8,6 +8,7 @@ Each context manager changes one thing and puts it back:
 - `refusals_are_raised()`: the model does not catch the exceptions by which torch stops a trace;
 - `quiet()`: torch holds back its own warnings and logs;
 - `light_traces()`: torch writes no code for graphs that nobody runs;
+- `scans_own_their_carry()`: a tensor that begins a scan is nothing else in it;
 - `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
 - `multiples_are_seen()`: torch sees that a size divides another;
 - `unique_is_bounded()`: `unique` gives no more elements than there are;
@@ -26,6 +27,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
+from importlib import import_module
 from types import FrameType
 from typing import Any, Final
 
@@ -101,6 +103,10 @@ def inference_is_no_grad() -> AbstractContextManager[None]:
         mode._inference_mode_context.__enter__()  # noqa: SLF001
 
     return trace.assigned(torch.inference_mode, __enter__=enter)
+
+
+# The module, whose name in its package is that of the function.
+_SCANS: Final = import_module("torch._higher_order_ops.scan")
 
 
 class MadeText(RuntimeError):
@@ -355,6 +361,20 @@ def transforms_are_left() -> Iterator[None]:
     finally:
         while len(_functorch.get_interpreter_stack() or ()) > before:
             _functorch.pop_dynamic_layer_stack()
+
+
+def scans_own_their_carry() -> AbstractContextManager[None]:
+    """Let a scan begin with clones of what it is given.
+
+    torch 2.13 takes a tensor that begins two carries, or that the step reads as well, for one value: the step
+    then reads the carry of one in place of the other, and the program is wrong.
+    """
+    run = _SCANS._maybe_compile_and_run_fn  # noqa: SLF001
+
+    def cloned(op: Any, step: Any, carry: list[torch.Tensor], xs: list[torch.Tensor]) -> Any:
+        return run(op, step, [each.clone() for each in carry], xs)
+
+    return trace.assigned(_SCANS, _maybe_compile_and_run_fn=cloned)
 
 
 def lines_of_helpers() -> AbstractContextManager[None]:

@@ -17,12 +17,22 @@ from torch.export import ExportedProgram
 from torch.export.exported_program import _decompose_exported_program
 
 from aotpipe.canonicalize import recurrent_layers
-from aotpipe.passes.decompositions import blas, indexing, linalg, norm, ordering, pointwise, resample
+from aotpipe.passes.decompositions import (
+    bessel,
+    blas,
+    indexing,
+    linalg,
+    norm,
+    ordering,
+    pointwise,
+    polynomials,
+    resample,
+)
 from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 
 __all__ = ["Decomposition", "Table", "decompose", "of_libraries", "table"]
 
-_GROUPS: Final = (blas, indexing, linalg, norm, ordering, pointwise, resample)
+_GROUPS: Final = (bessel, blas, indexing, linalg, norm, ordering, pointwise, polynomials, resample)
 
 
 @cache

@@ -325,7 +325,13 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs
     return torch.empty(list(size), **kwargs)
 
 
+def copy(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    # torch takes the source for what a buffer then holds, also where it has another dtype or fewer elements.
+    return source.to(tensor.dtype).expand(tensor.shape).clone()
+
+
 DECOMPOSITIONS: Table = {
+    aten.copy.default: copy,
     aten.masked_scatter.default: masked_scatter,
     aten.put.default: put,
     aten.scatter.reduce: scatter_mode,
