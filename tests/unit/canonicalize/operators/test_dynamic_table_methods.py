@@ -216,7 +216,9 @@ def read_in_a_branch(x):
     for i in range(3):
         if x[i] > 2:
             found += other[int(x[0]) + i]
-    return found, len(table), len(other)
+    listed = defaultdict(int)
+    kept = [listed[i] for i in range(3) if x[i] > 0]
+    return found, len(table), len(other), len(kept), len(listed)
 
 
 def spread(x):
