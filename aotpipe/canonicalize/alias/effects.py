@@ -83,6 +83,11 @@ def watching(module: nn.Module) -> AbstractContextManager[nn.Module]:
     return trace.pushed(trace.part(_Watched).roots, module)
 
 
+def watched_roots() -> list[nn.Module]:
+    """The modules whose attributes are among what may change."""
+    return trace.part(_Watched).roots
+
+
 def is_variable(container: Any) -> bool:
     """Whether what a container holds may be a variable: a class of the user's own may hold it otherwise."""
     return isinstance(container, CellType) or type(container) in (*_CHANGED, Partial)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Iterator
-from types import FrameType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
 
-from aotpipe.canonicalize.trace import decisions, dry_run, regions, return_values
+from aotpipe.canonicalize.trace import decisions, dry_run, regions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import dynamic_list, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
@@ -25,7 +24,7 @@ from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.dynamic_list import DynamicList
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.trace import refusal
-from aotpipe.model import object_graph, source
+from aotpipe.model import object_graph
 
 T = TypeVar("T")
 _DEPTH: Final = 3
@@ -66,7 +65,7 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner = None if is_type else getattr(function, "__self__", None)
     target = vars(function).get("__init__") if is_type else _function_of(function)
     given = (*args, *kwargs.values())
-    if not (isinstance(owner, torch.nn.Module) or any(map(_may_lack, (*given, owner)))) or _rewritten(target):
+    if not (isinstance(owner, torch.nn.Module) or any(map(may_lack, (*given, owner)))) or _rewritten(target):
         return function(*args, **kwargs)
     if any(map(dynamic_list.holds_dynamic_list, given)) and not _takes_dynamic_lists(function, owner):
         name = getattr(function, "__name__", function)
@@ -85,29 +84,6 @@ def _takes_dynamic_lists(function: Any, owner: object) -> bool:
 
 
 _OF_ANY: Final = (type, id, print, repr, getattr, setattr, hasattr, callable)
-
-
-def on_call(frame: FrameType, event: str, _: object) -> None:
-    """Told of each call by `sys.setprofile`: finds properties and other methods that Python calls by itself.
-
-    Raises:
-        Unwritten: One that is not rewritten is of an object that holds what only rewritten code knows.
-    """
-    # Most events are of torch's own code, or of functions that are no Python.
-    if event != "call" or not source.is_model_code((code := frame.f_code).co_filename):
-        return
-    if not code.co_argcount or not return_values.is_unwritten(code):
-        return
-    owner = frame.f_locals.get(code.co_varnames[0])
-    method = inspect.getattr_static(type(owner), code.co_name, None)
-    own = method.fget if isinstance(method, property) else method if code.co_name.startswith("__") else None
-    held = getattr(owner, "__dict__", None)
-    if (
-        getattr(own, "__code__", None) is code
-        and isinstance(held, dict)
-        and any(map(_may_lack, held.values()))
-    ):
-        raise return_values.refused(frame)
 
 
 def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -152,13 +128,13 @@ def _known(value: Any) -> Any:
     return value.payload if isinstance(value, OptionalValue) and value.is_present else value
 
 
-def _may_lack(value: Any, depth: int = _DEPTH) -> bool:
+def may_lack(value: Any, depth: int = _DEPTH) -> bool:
     """Whether a value, or something in it, may be None or missing."""
     if isinstance(value, OptionalValue | Partial | DynamicList) or type(value) is ChosenObject:
         return True
     if not depth or isinstance(value, torch.Tensor | torch.nn.Module | type):
         return False
-    return any(_may_lack(each, depth - 1) for each in _inside(value))
+    return any(may_lack(each, depth - 1) for each in _inside(value))
 
 
 def _inside(value: Any) -> Iterator[Any]:

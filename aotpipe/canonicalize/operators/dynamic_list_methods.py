@@ -368,6 +368,12 @@ def element_chosen(found: list[Any], position: torch.Tensor) -> Any:
     """The value at a position of those that a function gives of each of several objects."""
     if isinstance(found[0], bool) and found.count(found[0]) == len(found):
         return found[0]
+    if all(isinstance(each, bool) for each in found):
+        # `phase is Phase.RUN` is asked at each turn of a state machine: one comparison in place of a table.
+        for truth in (True, False):
+            if found.count(truth) == 1:
+                number = found.index(truth)
+                return host_scalars.as_host_scalar(position == number if truth else position != number)
     element = _element_or_object(found, position)
     effects.note_chosen(element, found)
     return element

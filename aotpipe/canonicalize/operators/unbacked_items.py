@@ -239,7 +239,8 @@ def comprehended(
     if found is None and not tested:
         return plain(items)
     held: list[list[Any]] = [[]]
-    variables = Variables.of_list(held, "elements")
+    # What an element is computed of may be changed by that.
+    variables = Variables.of_list(held, "elements", watched=lambda: (("elements", elementwise),))
 
     def append(element: Any) -> None:
         held[0] = [*held[0], element]

@@ -93,7 +93,7 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
                     attributes[path] = None
                 else:
                     touch(node.value)
-            case ast.Subscript(ctx=ast.Store() | ast.Del()):
+            case ast.Subscript():  # a `defaultdict` that is read may be changed
                 touch(node.value)
             case ast.Call():
                 touch(node.func.value if isinstance(node.func, ast.Attribute) else node.func, *node.args)

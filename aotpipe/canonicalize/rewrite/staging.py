@@ -25,6 +25,7 @@ from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import (
     conditional,
     dynamic_list_methods,
+    implicit_calls,
     list_functions,
     numpy_calls,
     operators,
@@ -69,7 +70,8 @@ _OPERATORS: Final = Operators(
     add_assert=runtime_asserts.add_assert,
     mapped=unbacked_items.mapped,
     items_of=unbacked_items.of,
-    on_call=conditional.on_call,
+    on_call=implicit_calls.on_call,
+    are_calls_possible=implicit_calls.are_possible,
 )
 
 # What only rewritten code knows: what is said of it, a hint, and the code of the finding.
@@ -116,6 +118,7 @@ def staging(
         hooks_joined(module),
         effects.watching(module),
         host_scalars.unhashable(),
+        implicit_calls.classes_seen(),
         numpy_calls.of_no_length(),
         called_in_mode(module, upper_bounds, values),
     ):

@@ -48,6 +48,7 @@ class Operators:
         mapped: The list of what a function gives for each item of a list whose length only a run knows.
         items_of: The items of a value of which only a run knows how many there are, else None.
         on_call: What `sys.setprofile` takes, where there are values that only rewritten code knows.
+        are_calls_possible: Whether there may be calls that it has to be told of.
     """
 
     call: Callable[..., Any]
@@ -63,6 +64,7 @@ class Operators:
     mapped: Callable[[Callable[[Any], Any], Any], list[Any]]
     items_of: Callable[[Any], Any]
     on_call: Callable[[FrameType, str, Any], object]
+    are_calls_possible: Callable[[], bool]
 
 
 @dataclass(slots=True)
@@ -153,7 +155,7 @@ def watch_calls() -> None:
     """From now on there are values that only rewritten code knows: other code must not be given them."""
     current().watches_calls = True
     found = current().operators
-    if found is not None and sys.getprofile() is not found.on_call:
+    if found is not None and sys.getprofile() is not found.on_call and found.are_calls_possible():
         sys.setprofile(found.on_call)
 
 

@@ -208,6 +208,19 @@ def missing(x):
     return len(table), table[100], len(table), table.setdefault(int(x[0]), 5)
 
 
+def read_in_a_branch(x):
+    """It was wrong with no word: the element that is read for the first time was there on each path."""
+    table, other, found = defaultdict(int), defaultdict(int), 0
+    if x[1] > 0:
+        found = table[3]
+    for i in range(3):
+        if x[i] > 2:
+            found += other[int(x[0]) + i]
+    listed = defaultdict(int)
+    kept = [listed[i] for i in range(3) if x[i] > 0]
+    return found, len(table), len(other), len(kept), len(listed)
+
+
 def spread(x):
     ones = {int(v): int(v) // 9 + 1 for v in x}
     table = {**ones, 9: 2}
@@ -225,7 +238,7 @@ def of_as_many_as_a_run_finds(x):
 RIGHT = [
     *(counted, distinct, until_seen, set_algebra, two_names, raises_where_eager_does, by_names, of_a_branch),
     *(summed_by_group, most_common, on_a_grid, remembered, in_order, least_recently_used, breadth_first),
-    *(deleted, caught, held_by_an_object, missing, spread, of_as_many_as_a_run_finds),
+    *(deleted, caught, held_by_an_object, missing, read_in_a_branch, spread, of_as_many_as_a_run_finds),
 ]
 
 

@@ -1,0 +1,112 @@
+"""Properties and `__len__` of objects that hold what only rewritten code knows are rewritten, or refused."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe.canonicalize.operators import implicit_calls
+from aotpipe.errors import ExportFailed
+from tests.unit.canonicalize.trace.agree import check
+
+X = torch.tensor([1.0, 3.0, 3.0, 2.0])
+CASES = [(X,), (-X,), (X.flip(0),)]
+# A class that no module of the model names.
+ELSEWHERE = """
+class Base:
+    @property
+    def known(self):
+        return self.best is not None
+
+class Holder(Base):
+    def __init__(self):
+        self.best = None
+"""
+
+
+class Held(nn.Module):
+    """Its object is of a class that only the object leads to."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = [make()]
+
+    def forward(self, x):
+        holder = self.make[0]
+        holder.best = None
+        if x[0] > 1:
+            holder.best = x.max()
+        known = holder.known
+        holder.best = None
+        return x * known
+
+
+def of_a_local_class(x):
+    class Found:
+        def __init__(self) -> None:
+            self.best = None
+
+        def __len__(self) -> int:
+            return 0 if self.best is None else 1
+
+    found = Found()
+    if x[0] > 1:
+        found.best = x.max()
+    return x * len(found)
+
+
+def elsewhere(tmp_path):
+    path = tmp_path / "elsewhere.py"
+    path.write_text(ELSEWHERE)
+    module = types.ModuleType("elsewhere_of_implicit_calls")
+    module.__file__ = str(path)
+    exec(compile(ELSEWHERE, str(path), "exec"), vars(module))
+    return module
+
+
+def test_a_property_of_an_object_that_the_model_holds(tmp_path, monkeypatch):
+    module = elsewhere(tmp_path)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    check(Held(module.Holder), *CASES)
+
+
+def test_a_length_of_a_class_that_each_call_makes_is_refused():
+    with pytest.raises(ExportFailed, match="cannot be rewritten"):
+        check(of_a_local_class, *CASES)
+
+
+def counted(x):
+    found = []
+    for i in range(4):
+        if x[i] > 1:
+            found.append(x[i])  # noqa: PERF401  # what is tested
+    return len(found)
+
+
+def test_calls_are_watched_only_where_a_class_has_such_methods(monkeypatch):
+    """A trace with a list that grows took two to three times as long."""
+    asked = []
+    monkeypatch.setattr(sys, "setprofile", asked.append)
+    monkeypatch.setattr(implicit_calls, "_has_methods", lambda _: False)
+    check(counted, *CASES)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("kind", "has"),
+    [
+        (type("Plain", (), {"forward": lambda self: 1, "__init__": lambda self: None}), False),
+        (type("Sized", (), {"__len__": lambda self: 1}), True),
+        (type("Known", (), {"known": property(lambda self: 1)}), True),
+        (dict, False),
+        (nn.Module, False),
+    ],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_which_classes_have_such_methods(kind, has):
+    assert implicit_calls._has_methods(kind) is has
