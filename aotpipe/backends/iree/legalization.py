@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
-from aotpipe.backends.iree.tuning import convolution, depthwise
+from aotpipe.backends.iree.tuning import channels_last, convolution, depthwise
 from aotpipe.passes import decompositions, ops
 from aotpipe.passes.decompositions import Decomposition, blas
 from aotpipe.passes.emit import Emitter, rewrite
@@ -133,5 +133,7 @@ _PLAIN: Final = LegalizationRules(
     refusal=refusal,
     size_refusal=size_refusal,
 )
-CPU: Final = replace(_PLAIN, range_passes=(*_PLAIN.range_passes, truncate))
-GPU: Final = replace(CPU, decompositions=partial(_table_with, convolution.on_gpu))
+CPU: Final = replace(
+    _PLAIN, range_passes=(*_PLAIN.range_passes, truncate), graph_passes=(channels_last.mark_products,)
+)
+GPU: Final = replace(CPU, decompositions=partial(_table_with, convolution.on_gpu), graph_passes=())

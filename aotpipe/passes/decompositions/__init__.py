@@ -21,6 +21,7 @@ from aotpipe.passes.decompositions import (
     bessel,
     blas,
     indexing,
+    jacobi,
     linalg,
     norm,
     ordering,
@@ -32,7 +33,7 @@ from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 
 __all__ = ["Decomposition", "Table", "decompose", "of_libraries", "table"]
 
-_GROUPS: Final = (bessel, blas, indexing, linalg, norm, ordering, pointwise, polynomials, resample)
+_GROUPS: Final = (bessel, blas, indexing, jacobi, linalg, norm, ordering, pointwise, polynomials, resample)
 
 
 @cache

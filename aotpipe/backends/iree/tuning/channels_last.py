@@ -21,7 +21,7 @@ from math import prod
 from typing import Any, Final
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
@@ -45,6 +45,7 @@ _WEIGHT_BYTES: Final = 1 << 22
 _CONVOLUTION: Final = torch.ops.aten.convolution.default
 _CUTS: Final = ops.overloads("slice.Tensor")
 _PRODUCTS: Final = ops.overloads("bmm mm")
+_MARK: Final = "reads_buffers"
 ARE_READY: Final[ContextVar[bool]] = ContextVar("are_ready", default=False)
 """Whether a convolution is made inside of `as_they_are`."""
 
@@ -122,9 +123,17 @@ def is_full(outputs: int, count: int) -> bool:
     return not missing(count) and not outputs % _OUTPUTS
 
 
+def mark_products(module: GraphModule) -> None:
+    """Mark the products of a CPU's program, which alone has data tiling, whose operands get a buffer."""
+    for graph in (each.graph for each in module.modules() if isinstance(each, GraphModule)):
+        for node in graph.nodes:
+            if node.target in _PRODUCTS:
+                node.meta[_MARK] = True
+
+
 def own_buffers(node: Node) -> tuple[Node, ...]:
-    """The operands of a product that the compiler would compute within a convolution's loops."""
-    if node.target not in _PRODUCTS:
+    """The operands of a marked product that the compiler would compute within a convolution's loops."""
+    if not node.meta.get(_MARK):
         return ()
     return tuple(each for each in dict.fromkeys(node.all_input_nodes) if _is_convolved(each))
 

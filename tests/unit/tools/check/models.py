@@ -186,8 +186,8 @@ class Raising(nn.Module):
 
 class Determinant(nn.Module):
     def forward(self, x):
-        y = torch.linalg.eigvalsh(x)[0]  # ! op-without-lowering
-        return y + torch.linalg.svdvals(x).sum()  # ! op-without-lowering
+        y = torch.linalg.eig(x)[0].real  # ! op-without-lowering
+        return y + torch.linalg.svd(x)[0].sum()  # ! op-without-lowering
 
 
 class Keeping(nn.Module):

@@ -167,6 +167,12 @@ def test_products_of_convolved_images_read_a_buffer(
     assert len(found) == count
 
 
+def test_products_of_other_devices_read_what_the_compiler_makes_of_it() -> None:
+    canonical = canonicalize(as_spec(Multiplied(torch.relu), args=(tensor(2, 8, 8, 8),)))
+    [entry] = legalize(export(canonical), legalization("torch-gpu")).entries
+    assert not any(map(channels_last.own_buffers, entry.graph.graph.nodes))
+
+
 def test_numbers_of_products_of_convolved_images_are_eagers() -> None:
     net = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 1))
     check(net, (tensor(2, 8, 8, 8),))

@@ -1,0 +1,75 @@
+"""Singular values, eigenvalues, pseudoinverses and exponentials beside LAPACK's."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from aotpipe.passes.decompositions import jacobi
+from tests.unit.passes.legal import Runner, check, legal, model, targets
+
+SHAPES = [(1, 1), (2, 2), (3, 5), (8, 5), (17, 20), (40, 40), (0, 3), (3, 0)]
+PRECISION = {torch.float32: 2e-6, torch.float64: 1e-14}
+
+
+def matrices(rows, columns, dtype):
+    torch.manual_seed(rows * 50 + columns)
+    a = torch.randn(2, rows, columns, dtype=dtype)
+    low = a[..., :1] * a[..., :1, :]
+    same = torch.eye(rows, columns, dtype=dtype).expand_as(a)
+    return [a, a * 1e-30, a * 1e30, low, same, torch.zeros_like(a)]
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values_are_lapacks(shape, dtype):
+    for a in matrices(*shape, dtype):
+        wanted = torch.linalg.svdvals(a)
+        atol = PRECISION[dtype] * float(wanted.max()) if wanted.numel() else 0
+        torch.testing.assert_close(jacobi.singular_values(a), wanted, rtol=0, atol=atol)
+        if shape[0] == shape[1]:
+            wanted = torch.linalg.eigvalsh(a)
+            atol = 3 * PRECISION[dtype] * float(wanted.abs().max())
+            torch.testing.assert_close(jacobi.eigh(a, compute_v=False)[0], wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("shape", SHAPES[:-3] + SHAPES[-2:], ids=str)
+def test_a_pseudoinverse_is_lapacks(shape, dtype):
+    for a in matrices(*shape, dtype):
+        wanted = torch.linalg.pinv(a)
+        atol = 100 * PRECISION[dtype] * float(wanted.abs().max()) if wanted.numel() else 0
+        torch.testing.assert_close(jacobi.pinv(a), wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("scale", [0, 1e-3, 1, 10, math.inf, math.nan])
+def test_an_exponential_is_eagers(scale, dtype):
+    torch.manual_seed(0)
+    a = torch.randn(3, 5, 5, dtype=dtype) * scale
+    wanted = torch.linalg.matrix_exp(a)
+    atol = 10 * PRECISION[dtype] * float(wanted.nan_to_num().abs().max())
+    torch.testing.assert_close(jacobi.matrix_exp(a), wanted, rtol=0, atol=atol, equal_nan=True)
+
+
+def test_what_is_made_of_them_is_eagers():
+    def forward(model, x):
+        linalg = torch.linalg
+        whole = linalg.matrix_rank(x), linalg.cond(x), linalg.matrix_norm(x, "nuc"), linalg.matrix_norm(x, 2)
+        tolerant = linalg.pinv(x, atol=0.5, rtol=0.1), linalg.pinv(x @ x.T, hermitian=True)
+        return *whole, *tolerant, linalg.eigvalsh(x @ x.T, UPLO="U"), linalg.matrix_exp(x[:, :2])
+
+    x = torch.tensor([[1.0, 2.0, 3.0], [0.5, -1.0, 4.0]])
+    program = check(model(forward), (x,), (x.flip(0) * 3,))
+    assert not [op for op in targets(program) if any(name in op for name in ("svd", "pinv", "eigh"))]
+
+
+def test_what_lapack_refuses_is_refused():
+    program = legal(model(lambda model, x: torch.linalg.svdvals(x)), (torch.eye(3),))
+    run = Runner(program)
+    run((torch.full((3, 3), math.nan),))
+    assert not all(run.asserts.values())
+    run((torch.eye(3),))
+    assert all(run.asserts.values())
