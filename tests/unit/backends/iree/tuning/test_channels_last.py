@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.decompositions.windows import Convolution
 from aotpipe.backends.iree.tuning import channels_last, im2col
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from aotpipe.passes import legalize
 from tests.programs.through import check, legal
 from tests.sweep import examples, sweep
 
