@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
@@ -144,7 +145,10 @@ def _is_convolved(node: Node) -> bool:
     for each in found:
         if each.target is _CONVOLUTION:
             return True
-        is_whole = each.target in _CUTS and value_of(each).shape == value_of(each.args[0]).shape
+        is_whole = each.target in _CUTS and all(
+            statically_known_true(size == whole)
+            for size, whole in zip(value_of(each).shape, value_of(each.args[0]).shape, strict=True)
+        )
         if (
             is_whole
             or each.target in ops.REARRANGES

@@ -12,7 +12,7 @@ import torch
 
 import aotpipe
 from aotpipe.backends.iree import legalization
-from aotpipe.backends.iree.tuning import convolution
+from aotpipe.backends.iree.tuning import channels_last, convolution
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -22,14 +22,16 @@ from tests.unit.passes.ranges.programs import Program, aten
 CONVOLUTION = torch.ops.aten.convolution.default
 
 
-def test_only_convolutions_differ() -> None:
+def test_only_convolutions_and_what_reads_them_differ() -> None:
     on_cpu, on_gpu = dict(legalization.CPU.decompositions()), dict(legalization.GPU.decompositions())
     assert on_cpu.pop(CONVOLUTION) is convolution.on_cpu
     assert on_gpu.pop(CONVOLUTION) is convolution.on_gpu
     assert on_cpu == on_gpu
     for field in fields(legalization.CPU):
-        if field.name != "decompositions":
+        if field.name not in ("decompositions", "graph_passes"):
             assert getattr(legalization.CPU, field.name) == getattr(legalization.GPU, field.name)
+    assert legalization.CPU.graph_passes == (channels_last.mark_products,)
+    assert not legalization.GPU.graph_passes
 
 
 X = torch.tensor([1.5, -2.5, 2.999, -0.5, 7.0, 2.5e9])
