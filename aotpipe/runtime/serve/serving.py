@@ -27,7 +27,8 @@ from aotpipe.runtime.serve.repository import Options, Repository, named
 
 _POLL_S: Final = 0.02
 _GRACE_S: Final = 3600.0
-_LAST_REQUESTS_S: Final = 0.1
+_LAST_ACCEPTED_S: Final = 0.1
+_LAST_REQUESTS_S: Final = 1.0
 _SO_ATTACH_FILTER: Final = 26
 _BACKLOG: Final = 2048
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -131,8 +132,10 @@ async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> 
         application.is_draining = True
         await asyncio.sleep(listen.drain_s)
         _let_none_connect(listener)
-        await asyncio.sleep(_LAST_REQUESTS_S)
-        while application.active:
+        await asyncio.sleep(_LAST_ACCEPTED_S)
+        # Those who are connected may be about to ask: on a busy host a request may take its time.
+        last = loop.time() + _LAST_REQUESTS_S
+        while application.active or (server.server_state.connections and loop.time() < last):
             await asyncio.sleep(_POLL_S)
     finally:
         server.should_exit = True
