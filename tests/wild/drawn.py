@@ -469,102 +469,48 @@ def tensor_train() -> Made:
     import tntorch as tn
 
     t = tn.rand([4, 4, 4], ranks_tt=2)
-    return (
-        lambda x: t[x].torch() if False else torch.einsum("bi,ij->bj", x, t.torch().reshape(16, 4)),
-        (torch.randn(2, 16),),
-    )
+    return (lambda x: torch.einsum("bi,ij->bj", x, t.torch().reshape(16, 4)), (torch.randn(2, 16),))
 
 
-@wild("litgpt", dims={"idx": {1: ("length", 2, 24)}})
+LLAMA = {
+    "n_query_groups": 1,
+    "norm_class_name": "RMSNorm",
+    "mlp_class_name": "LLaMAMLP",
+    "intermediate_size": 32,
+    "bias": False,
+    "rotary_percentage": 1.0,
+}
+TOKENS = {"idx": {1: ("length", 2, 24)}}
+
+
+def gpt(**options: Any) -> Made:
+    from litgpt import GPT, Config
+
+    small = {"block_size": 32, "n_layer": 1, "n_head": 2, "n_embd": 16, "padded_vocab_size": 40}
+    return GPT(Config(**small | options)), (torch.randint(0, 40, (1, 8)),)
+
+
+@wild("litgpt", dims=TOKENS)
 def litgpt_pythia() -> Made:
-    from litgpt import GPT, Config
-
-    return (
-        GPT(
-            Config(block_size=32, n_layer=1, n_head=2, n_embd=16, padded_vocab_size=40, rotary_percentage=0.5)
-        ),
-        (torch.randint(0, 40, (1, 8)),),
-    )
+    return gpt(rotary_percentage=0.5)
 
 
-@wild("litgpt", dims={"idx": {1: ("length", 2, 24)}})
+@wild("litgpt", dims=TOKENS)
 def litgpt_llama() -> Made:
-    from litgpt import GPT, Config
-
-    return (
-        GPT(
-            Config(
-                block_size=32,
-                n_layer=1,
-                n_head=2,
-                n_query_groups=1,
-                n_embd=16,
-                padded_vocab_size=40,
-                norm_class_name="RMSNorm",
-                mlp_class_name="LLaMAMLP",
-                intermediate_size=32,
-                bias=False,
-                rotary_percentage=1.0,
-            )
-        ),
-        (torch.randint(0, 40, (1, 8)),),
-    )
+    return gpt(**LLAMA)
 
 
-@wild("litgpt", dims={"idx": {1: ("length", 2, 24)}})
+@wild("litgpt", dims=TOKENS)
 def litgpt_moe() -> Made:
-    from litgpt import GPT, Config
-
-    return (
-        GPT(
-            Config(
-                block_size=32,
-                n_layer=1,
-                n_head=2,
-                n_query_groups=1,
-                n_embd=16,
-                padded_vocab_size=40,
-                norm_class_name="RMSNorm",
-                mlp_class_name="LLaMAMoE",
-                n_expert=4,
-                n_expert_per_token=2,
-                intermediate_size=32,
-                bias=False,
-                rotary_percentage=1.0,
-            )
-        ),
-        (torch.randint(0, 40, (1, 8)),),
-    )
+    return gpt(**LLAMA | {"mlp_class_name": "LLaMAMoE", "n_expert": 4, "n_expert_per_token": 2})
 
 
-@wild("litgpt", dims={"idx": {1: ("length", 2, 24)}})
+@wild("litgpt", dims=TOKENS)
 def litgpt_gemma2() -> Made:
-    from litgpt import GPT, Config
-
-    return (
-        GPT(
-            Config(
-                block_size=32,
-                n_layer=2,
-                n_head=2,
-                n_query_groups=1,
-                n_embd=16,
-                padded_vocab_size=40,
-                norm_class_name="RMSNorm",
-                mlp_class_name="GemmaMLP",
-                intermediate_size=32,
-                bias=False,
-                rotary_percentage=1.0,
-                sliding_window_size=4,
-                sliding_window_indices=[1, 0],
-                attention_logit_softcapping=50.0,
-                final_logit_softcapping=30.0,
-                post_attention_norm=True,
-                post_mlp_norm=True,
-            )
-        ),
-        (torch.randint(0, 40, (1, 8)),),
-    )
+    capped = {"attention_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    normed = {"post_attention_norm": True, "post_mlp_norm": True}
+    sliding = {"n_layer": 2, "sliding_window_size": 4, "sliding_window_indices": [1, 0]}
+    return gpt(**LLAMA | capped | normed | sliding | {"mlp_class_name": "GemmaMLP"})
 
 
 @wild("piqa", dims={"x": {0: ("batch", 1, 4)}, "y": {0: ("batch", 1, 4)}})
