@@ -150,12 +150,25 @@ def get_item(table: Any, key: Any) -> Any:
     if isinstance(table, Counter):
         return get(table, key, 0)
     if type(table) is defaultdict and table.default_factory is not None:
-        return set_default(table, key, trace.operators().call(table.default_factory))
+        return set_default(table, key, _made(table, key))
     if not table:
         raise runtime_asserts.raised(KeyError)
     found, hit = _looked_up(table, key)
     runtime_asserts.require(hit.any(), KeyError(), holds=True)
     return _chosen(part_of(found, 1), hit)
+
+
+def _made(table: defaultdict[Any, Any], key: Any) -> Any:
+    """What the factory of a table gives for a key, which is called where the key is not there alone."""
+    factory = table.default_factory
+    is_pure = getattr(factory, "__module__", "") == builtins.__name__
+    if is_pure or not table:
+        return trace.operators().call(factory)
+    found, hit = _looked_up(table, key)
+    # By its own name: what a branch may change is looked for in what its function holds.
+    return conditional.choose(
+        hit.any(), lambda: _chosen(part_of(found, 1), hit), lambda: trace.operators().call(factory)
+    )
 
 
 def _chosen(values: DynamicList, hit: torch.Tensor) -> Any:

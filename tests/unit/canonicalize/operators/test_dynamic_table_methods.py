@@ -340,3 +340,44 @@ def test_what_no_graph_can_do_with_such_keys_is_refused(model, said):
         export(canonicalize(as_spec(model, args=(X,))))
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_dynamic_table_methods.py")
+
+
+def numbered(x):
+    made = []
+
+    def fresh():
+        made.append(1)
+        return len(made)
+
+    numbers = defaultdict(fresh)
+    for v in x.tolist():
+        numbers[int(v)]
+    return torch.tensor(len(made)), torch.tensor(len(numbers)), torch.tensor(sum(numbers.values()))
+
+
+def only_one(x):
+    def none_left():
+        raise KeyError("none left")
+
+    rest = defaultdict(none_left)
+    rest[int(x[0])] = 5
+    return torch.tensor(rest[int(x[1])])
+
+
+def drawn(x):
+    numbers = iter([1, 2, 3, 4])
+    found = defaultdict(lambda: next(numbers))
+    for v in x.tolist():
+        found[int(v)]
+    return torch.tensor(sum(found.values()))
+
+
+def test_a_factory_is_called_where_the_key_is_not_there():
+    check(numbered, *CASES)
+    # The example has to find its key.
+    check(only_one, (torch.full((4,), 5.0),), (X,), (-X,))
+
+
+def test_a_factory_that_takes_from_an_iterator_is_refused():
+    with pytest.raises(ExportFailed, match="takes from an iterator"):
+        export(canonicalize(as_spec(drawn, args=(X,))))
