@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import effects, rebinding
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, size_keys, unbacked_items
 from aotpipe.canonicalize.operators.dynamic_list_methods import Opened, at_position, rows_at
-from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import return_values, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, dynamic_table, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
@@ -70,6 +70,7 @@ def whole(table: Any) -> list[Any]:
 
 
 def _fill(table: Any, found: DynamicList) -> None:
+    return_values.check_placed(table, found)
     table.clear()
     if type(table) is set:
         table.add(found)
@@ -252,8 +253,11 @@ def pop(table: Any, key: Any, default: Any = _ABSENT) -> Any:
 
 
 def delete(table: Any, key: Any) -> None:
-    """`del table[key]`."""
-    pop(table, key)
+    """`del table[key]`; a `Counter` takes a key that is not there, too."""
+    if isinstance(table, Counter):
+        pop(table, key, None)
+    else:
+        pop(table, key)
 
 
 def _pop_item(table: Any, last: bool = True) -> Any:
@@ -353,7 +357,9 @@ def _update(items: Any, *others: Any, **more: Any) -> None:
     is_set = type(items) is set
     for other in others:
         if isinstance(items, Counter):
-            _count_all(items, _elements(other))
+            if more:
+                raise _refused_method("update(key=...)")
+            _add_counts(items, _counts_of(other))
             continue
         new = _elements(other) if is_set or type(other) not in DICTS else segments(other)
         if new:
@@ -362,14 +368,19 @@ def _update(items: Any, *others: Any, **more: Any) -> None:
         set_item(items, key, value)
 
 
-def _count_all(table: Any, new: list[Any]) -> None:
-    """Count elements in a `Counter`."""
-    if not new:
+def _counts_of(value: Any) -> list[Any]:
+    """What a `Counter` adds: the pairs of a dict, and each element of another iterable once."""
+    return segments(value) if type(value) in DICTS else [*map(_counted, _elements(value))]
+
+
+def _add_counts(table: Any, counts: list[Any]) -> None:
+    """Add pairs of a key and a count to a `Counter`."""
+    if not counts:
         return
-    (found,) = _forms([*whole(table), *map(_counted, new)])
-    keys, counts = part_of(found, 0), part_of(found, 1)
+    (found,) = _forms([*whole(table), *counts])
+    keys, numbers = part_of(found, 0), part_of(found, 1)
     same = _alike(keys, keys, len(keys.buffers))
-    totals = torch.where(same, counts.buffers[0][None], 0).sum(1)
+    totals = torch.where(same, numbers.buffers[0][None], 0).sum(1)
     summed = DynamicList(found.kind, (*keys.buffers, totals), found.count)
     _fill(table, distinct([summed], is_set=False))
 
@@ -390,7 +401,7 @@ def table_of(kind: type, elements: Any) -> Any:
     """`kind(elements)`, of a set, a dict (of pairs) or a `Counter`."""
     made = kind()
     if kind is Counter:
-        _count_all(made, elements)
+        _add_counts(made, [*map(_counted, elements)])
     else:
         _fill(made, distinct(elements, is_set=kind is set))
     return made
@@ -398,7 +409,8 @@ def table_of(kind: type, elements: Any) -> Any:
 
 def combined(name: str, left: Any, right: Any) -> Any:
     """`left | right` and its kin, of sets, or `|` of dicts."""
-    if type(left) is not type(right) or (type(left) is not set and name != "or_"):
+    # What a `Counter` has of these compares counts.
+    if type(left) is not type(right) or (type(left) is not set and name != "or_") or type(left) is Counter:
         raise _refused_method(name)
     made = left.copy()
     if name == "or_":
@@ -415,7 +427,7 @@ def combined(name: str, left: Any, right: Any) -> Any:
 
 def combine(name: str, left: Any, right: Any) -> Any:
     """`left |= right` and its kin."""
-    if name == "or_":
+    if name == "or_" and type(left) is not Counter:
         _update(left, right)
         return left
     found = segments(combined(name, left, right))
@@ -549,7 +561,7 @@ def augmented(opened: Any, index: Any, change: Callable[[Any], Any]) -> bool:
         opened.has_key = True  # else Python raises
         return False
     if type(table) is defaultdict and table.default_factory is not None:
-        value = get(table, index, trace.operators().call(table.default_factory))
+        value = get(table, index, _made(table, index))
     else:
         value = opened[index]
     if is_dynamic_table(table):
@@ -713,6 +725,10 @@ def listed(value: Any) -> Any:
 def made(kind: type, value: Any = ()) -> Any:
     """`set(value)`, `dict(value)` of pairs, or `Counter(value)`, of a list of elements."""
     value = list(value) if isinstance(value, Iterator) else value
+    if kind is Counter and is_dynamic_table(value) and type(value) in DICTS:
+        counts: Counter[Any] = Counter()
+        _add_counts(counts, segments(value))
+        return counts
     elements = _elements(value) if _is_of_elements(value) else value
     keys = elements if kind is not dict else [each[0] for each in elements if isinstance(each, tuple)]
     if dynamic_list.is_dynamic_list(elements) or (

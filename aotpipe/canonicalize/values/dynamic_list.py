@@ -7,8 +7,8 @@ elements; what eager appends afterwards stands behind it until the next branch o
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, Self
@@ -152,7 +152,14 @@ def holds_dynamic_list(value: object) -> bool:
 def leaves(value: object) -> list[Any]:
     """The leaves of a value, where a value that may be None is one, and so are elements of a dynamic list."""
     found = pytree.tree_leaves(value, lambda each: is_leaf(each) or type(each) is DynamicList)
-    return [inner for each in found for inner in (each if type(each) is set else (each,))]
+    return [inner for each in found for inner in _inside(each)]
+
+
+def _inside(leaf: Any) -> Iterable[Any]:
+    """What torch takes for one leaf: a set and a `Counter` hold others."""
+    if type(leaf) is set:
+        return leaf
+    return leaves(dict(leaf)) if type(leaf) is Counter else (leaf,)
 
 
 def is_filled(items: Sequence[Any]) -> torch.Tensor:

@@ -381,3 +381,76 @@ def test_a_factory_is_called_where_the_key_is_not_there():
 def test_a_factory_that_takes_from_an_iterator_is_refused():
     with pytest.raises(ExportFailed, match="takes from an iterator"):
         export(canonicalize(as_spec(drawn, args=(X,))))
+
+
+def counts_of(x):
+    counts = Counter()
+    for v in x.tolist():
+        counts[int(v)] += 1
+    return counts
+
+
+def count_into(counts, x):
+    for v in x.tolist():
+        counts[int(v)] = counts.get(int(v), 0) + 1
+
+
+def add_to(seen, x):
+    for v in x.tolist():
+        seen.add(int(v))
+
+
+def given_by_a_function(x):
+    counts = counts_of(x)
+    return torch.tensor(len(counts)), x * counts.get(3, 0), torch.tensor(3 in counts)
+
+
+def filled_by_functions(x):
+    table, seen, counts = {}, set(), Counter()
+    count_into(table, x)
+    count_into(counts, x)
+    add_to(seen, x)
+    return torch.tensor([len(table), len(seen), len(counts), counts[3], table.get(3, 0)])
+
+
+def added(x):
+    counts, more = counts_of(x), {}
+    more[int(x[0])] = 10
+    counts.update(more)
+    counts.update({3: 5})
+    counts.update([3, 3])
+    del counts[77], counts[int(x[1])]
+    return torch.tensor([counts[int(x[0])], counts[3], counts.total(), Counter(more)[int(x[0])]])
+
+
+def augmented_by_a_factory(x):
+    made = [0]
+
+    def fresh():
+        made[0] += 1
+        return 0
+
+    sums = defaultdict(fresh)
+    for v in x.tolist():
+        sums[int(v)] += 2
+    return torch.tensor(made[0]), torch.tensor(sum(sums.values()))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [given_by_a_function, filled_by_functions, added, augmented_by_a_factory],
+    ids=lambda each: each.__name__,
+)
+def test_tables_that_functions_give_and_fill(model):
+    check(model, *CASES)
+
+
+@pytest.mark.parametrize(
+    "other", [lambda a, b: a | b, lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a & b]
+)
+def test_what_counters_do_with_counts_is_refused(other):
+    def model(x):
+        return torch.tensor(other(counts_of(x), counts_of(x + 1))[3])
+
+    with pytest.raises(ExportFailed):
+        export(canonicalize(as_spec(model, args=(X,))))
