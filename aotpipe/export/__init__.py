@@ -64,17 +64,23 @@ def export(canonical: Canonical, *, specialize: bool = True) -> Exported:
 def _specialized(
     entry: CanonicalEntry, refused: ExportFailed
 ) -> tuple[list[tuple[CanonicalEntry, ExportedEntry]], list[Finding], State | None]:
-    """Export programs for parts of the sizes, until each size has one; else raise what was refused."""
+    """Export programs for parts of the sizes, until each size has one that the model takes.
+
+    Raises `refused` where that does not succeed.
+    """
     every = specializations.sizes_of(entry)
     left, state = every, entry.state
+    raising = specializations.Raising(entry)
     pairs: list[tuple[CanonicalEntry, ExportedEntry]] = []
     findings: list[Finding] = []
-    sizes: Mapping[str, int] = resized_examples.values(entry)
+    sizes: Mapping[str, int] | None = resized_examples.values(entry)
     while left:
         if pairs:
+            sizes, left = raising.next_sizes(left)
+            if sizes is None:
+                break
             if specializations.is_hopeless(len(pairs), len(left), len(every)):
                 raise refused
-            sizes = specializations.next_sizes(entry, left)
         one = replace(specializations.at(entry, sizes, len(pairs)), state=state)
         try:
             made, found, state = _export_entry(one)
@@ -90,10 +96,20 @@ def _specialized(
             raise refused
     taken = ((one.name, (*made.signature.symbols, *made.signature.guards)) for one, made in pairs)
     sizes_of_each = "; ".join(f"{name}: {', '.join(map(str, each)) or 'one size'}" for name, each in taken)
-    message = f"{entry.name} decides on its sizes, and has {len(pairs)} programs, each for some of them: "
-    hint = "narrow the Dims to sizes of which the model decides alike to have fewer"
-    where = refused.where
-    findings.append(entry.finding("size-specializations", message + sizes_of_each, hint=hint, where=where))
+    if raising.said:
+        if specializations.is_fixed(entry, [made.signature for _, made in pairs], every):
+            raise refused
+        message = f"{raising.said}\nno program takes such sizes: {sizes_of_each}"
+        hint = refused.hint or "narrow the Dims to the sizes that the model takes"
+        where = raising.where or refused.where
+        findings.append(entry.finding("sizes-without-program", message, hint=hint, where=where, warns=True))
+    if pairs[1:]:
+        message = f"{entry.name} decides on its sizes, and has {len(pairs)} programs, each for some of them: "
+        hint = "narrow the Dims to sizes of which the model decides alike to have fewer"
+        where = refused.where
+        findings.append(
+            entry.finding("size-specializations", message + sizes_of_each, hint=hint, where=where)
+        )
     return pairs, findings, state
 
 

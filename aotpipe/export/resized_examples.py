@@ -165,6 +165,17 @@ def recomputes(entry: CanonicalEntry, state: State) -> bool:
     return example_call.is_same(*found)
 
 
+def raised(entry: CanonicalEntry, sizes: Mapping[str, int]) -> Exception | None:
+    """What the model raises on the example's values in other sizes; None where it answers."""
+    args, kwargs = resized(entry, sizes)
+    with example_call.unchanged(entry.module), quiet():
+        try:
+            example_call.again(entry.module, args, kwargs)
+        except Exception as error:  # noqa: BLE001 what the model raises
+            return error
+    return None
+
+
 def begins_alike(entry: CanonicalEntry) -> bool:
     """Whether a call answers the same before and after another, over two sizes and on other values."""
     example = (entry.entry.args, entry.entry.kwargs)

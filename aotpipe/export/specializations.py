@@ -32,16 +32,20 @@ from aotpipe.core.signature import (
     guard_holds,
 )
 from aotpipe.core.stages import CanonicalEntry
-from aotpipe.errors import ExportFailed
+from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.export import resized_examples, symbols
 from aotpipe.export.diagnosis import COMPARES_SIZES, GuardLog
 from aotpipe.export.signatures import input_nodes
+from aotpipe.model import source
 
 MOST: Final = 8
 """How many programs one entry point may become."""
 _MOST_SIZES: Final = 2048
 # A Dim without an end is covered so far; a call beyond is refused unless a program's guards take it.
 _UNBOUNDED: Final = 512
+# Each is a call of the model. Sizes that are not called are refused at run time as those at which it raises.
+_MOST_CALLS: Final = 24
+_LONGEST_TEXT: Final = 120
 
 Sizes = Mapping[str, int]
 
@@ -77,15 +81,60 @@ def at(entry: CanonicalEntry, sizes: Sizes, number: int) -> CanonicalEntry:
     )
 
 
-def next_sizes(entry: CanonicalEntry, left: Sequence[Sizes]) -> Sizes:
-    """The sizes to trace next: near the example's, of those inside the ranges where there are some."""
-    roots, example = resized_examples.roots(entry), resized_examples.values(entry)
+class Raising:
+    """Which sizes of the Dims' ranges the model itself raises at: no program is made for them.
 
-    def unlike(sizes: Sizes) -> tuple[int, int]:
-        special = sum(size < 2 or size in (roots[name].min, roots[name].max) for name, size in sizes.items())
-        return special, sum(abs(size - example[name]) for name, size in sizes.items())
+    Attributes:
+        said: What the model raised first, and where; empty while it answers.
+        where: The model's line that raised first.
+    """
 
-    return min(left, key=unlike)
+    def __init__(self, entry: CanonicalEntry) -> None:
+        self.said = ""
+        self.where: SourceLine | None = None
+        self._raises: dict[tuple[int, ...], bool] = {}
+        self._entry = entry
+        self._roots = resized_examples.roots(entry)
+        self._example = resized_examples.values(entry)
+
+    def next_sizes(self, left: Sequence[Sizes]) -> tuple[Sizes | None, Sequence[Sizes]]:
+        """The sizes to trace next, and those of `left` at which the model is not known to raise.
+
+        The sizes are near the example's, and inside the ranges where there are such. They are None where the
+        model raises at all that were called.
+        """
+        sizes = self._nearest(left)
+        if not self._raises_at(sizes):
+            return sizes, left
+        places = np.random.default_rng(0).permutation(len(left))[:_MOST_CALLS].tolist()
+        called = [left[place] for place in places]
+        answering = [each for each in called if not self._raises_at(each)]
+        if not answering:
+            return None, ()
+        left = [each for each in left if not self._raises.get(tuple(each.values()))]
+        return self._nearest(answering), left
+
+    def _raises_at(self, sizes: Sizes) -> bool:
+        key = tuple(sizes.values())
+        if key not in self._raises:
+            error = resized_examples.raised(self._entry, sizes)
+            self._raises[key] = error is not None
+            if error is not None and not self.said:
+                named = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+                text = next(iter(str(error).splitlines()), "")[:_LONGEST_TEXT]
+                self.said = f"the model raises {type(error).__name__} where {named}: {text}"
+                self.where = source.from_exception(error)
+        return self._raises[key]
+
+    def _nearest(self, left: Sequence[Sizes]) -> Sizes:
+        def unlike(sizes: Sizes) -> tuple[int, int]:
+            special = sum(
+                size < 2 or size in (self._roots[name].min, self._roots[name].max)
+                for name, size in sizes.items()
+            )
+            return special, sum(abs(size - self._example[name]) for name, size in sizes.items())
+
+        return min(left, key=unlike)
 
 
 def is_hopeless(found: int, left: int, total: int) -> bool:
@@ -109,6 +158,15 @@ def takes(entry: CanonicalEntry, signature: Signature, sizes: Sizes) -> bool:
             if evaluate_dim(size, sizes) != dim.size(sizes[dim.name]):
                 return False
     return admits(signature, sizes)
+
+
+def is_fixed(entry: CanonicalEntry, signatures: Sequence[Signature], every: Sequence[Sizes]) -> bool:
+    """Whether a Dim does not vary: of its sizes, programs take one alone beside 0 and 1, which broadcast."""
+    taken = [each for each in every if any(takes(entry, signature, each) for signature in signatures)]
+    return any(
+        len({each[name] for each in taken} - {0, 1}) < 2 < len({each[name] for each in every} - {0, 1})
+        for name in resized_examples.roots(entry)
+    )
 
 
 def _size(leaf: TensorSpec | Constant, axis: int) -> int | str | None:

@@ -214,6 +214,9 @@ CODES: Final[Mapping[str, Code]] = {
     "call-refused": Code("note", "the model raises without something that a call may lack"),
     "unused-input": Code("warning", "nothing reads an input"),
     "integer-output": Code("note", "an output is a number"),
+    "sizes-without-program": Code(
+        "warning", "the model raises at some sizes of a Dim, and no program takes them"
+    ),
     "auto-dim-static": Code("warning", "a size under AUTO is fixed"),
     "bucket-plan": Code("note", "the sizes of a Dim that XLA's programs are built for were planned"),
     "auto-dim-multiple": Code("note", "a size under AUTO varies in multiples"),

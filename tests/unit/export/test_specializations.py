@@ -16,7 +16,7 @@ from torch import nn
 
 import aotpipe
 from aotpipe.core.signature import Signature, Symbol, admits, guard_holds, nearest_sizes
-from aotpipe.errors import ExportFailed, InputShape
+from aotpipe.errors import ExportFailed, InputShape, StaticDim
 from aotpipe.model.spec import Dim
 from tests.unit.export.models import codes, exported
 
@@ -127,14 +127,43 @@ def test_sizes_that_are_compared_with_each_other_become_guards(decides: Any) -> 
         assert torch.equal(program.module()(x, y), model(x, y))
 
 
-def test_a_size_that_the_model_itself_refuses_is_refused_as_before() -> None:
-    def even_alone(x: torch.Tensor) -> torch.Tensor:
-        if x.shape[0] % 2:
-            raise ValueError("an odd number of rows")
-        return x * 2
+def test_sizes_at_which_the_model_raises_have_no_program(tmp_path: Path) -> None:
+    def of_blocks(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] == 9:
+            raise ValueError("nine columns")
+        blocks = x.view(x.shape[0] // 2, 2, x.shape[1])
+        return blocks.sum(1) if x.shape[1] < 9 else blocks.amax(1)
 
-    with pytest.raises(ExportFailed, match="allow sizes that the model does not take"):
-        exported(even_alone, torch.randn(6), shapes={"x": {0: N}})
+    built = aotpipe.build(
+        of_blocks,
+        args=(torch.randn(6, 7),),
+        dynamic_shapes={"x": {0: Dim("n", 2, 9), 1: Dim("m", 4, 12)}},
+        targets=["iree-cpu-host"],
+        out=tmp_path / "bundle",
+        latency=False,
+    )
+    (told,) = (each for each in built.report.findings if each.code == "sizes-without-program")
+    assert "the model raises" in told.message
+    assert told.where is not None
+    assert told.where.path.endswith("test_specializations.py")
+    with aotpipe.load(tmp_path / "bundle") as program:
+        for sizes in itertools.product(range(2, 10), range(4, 13)):
+            x = torch.randn(sizes)
+            try:
+                wanted = of_blocks(x)
+            except (ValueError, RuntimeError):
+                with pytest.raises(InputShape):
+                    program.infer({"x": x.numpy()})
+            else:
+                np.testing.assert_allclose(program.infer({"x": x.numpy()})["output"], wanted, rtol=1e-5)
+
+
+def test_a_dim_of_which_the_model_takes_one_size_is_refused() -> None:
+    def of_six(x: torch.Tensor) -> torch.Tensor:
+        return x.view(2, 3) * 2
+
+    with pytest.raises(StaticDim, match="n = 6"):
+        exported(of_six, torch.randn(6), shapes={"x": {0: N}})
 
 
 def test_a_program_for_each_of_many_sizes_is_refused() -> None:
