@@ -6,7 +6,7 @@ fix, and `StaticDim` where a size that was asked to vary is a constant. The mode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -69,16 +69,18 @@ def _specialized(
     Raises `refused` where that does not succeed.
     """
     every = specializations.sizes_of(entry)
-    left, state = every, entry.state
+    left: Sequence[Mapping[str, int]] = every
+    state = entry.state
     raising = specializations.Raising(entry)
     pairs: list[tuple[CanonicalEntry, ExportedEntry]] = []
     findings: list[Finding] = []
-    sizes: Mapping[str, int] | None = resized_examples.values(entry)
+    sizes: Mapping[str, int] = resized_examples.values(entry)
     while left:
         if pairs:
-            sizes, left = raising.next_sizes(left)
-            if sizes is None:
+            answering, left = raising.next_sizes(left)
+            if answering is None:
                 break
+            sizes = answering
             if specializations.is_hopeless(len(pairs), len(left), len(every)):
                 raise refused
         one = replace(specializations.at(entry, sizes, len(pairs)), state=state)
