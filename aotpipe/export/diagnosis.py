@@ -140,7 +140,9 @@ def is_refused_for_sizes(refused: ExportFailed) -> bool:
     """Whether a refusal says that the program does not hold for all sizes of the Dims."""
     said = (refused, refused.__cause__, refused.__context__)
     return isinstance(refused, StaticDim) or any(
-        is_about_sizes(each) or any(text in str(each) for text in (OTHER_AT_0_OR_1, COMPARES_SIZES))
+        is_about_sizes(each)
+        or _DIVIDED.search(str(each))
+        or any(text in str(each) for text in (OTHER_AT_0_OR_1, COMPARES_SIZES))
         for each in said
         if each is not None
     )

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, Final
 
 import numpy as np
+import sympy
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
@@ -25,6 +26,8 @@ from aotpipe.passes.decompositions.entries import Decomposition, Table, iota, st
 
 aten = torch.ops.aten
 
+_LONGEST: Final = 2**16
+"""Up to which size of an output its pixels are compared with eager's, where the size varies."""
 Filter = Callable[[Tensor], Tensor]
 """The weight of a pixel by its distance from the output's centre, in support units."""
 
@@ -79,9 +82,13 @@ def nearest(
     centred: bool,
     general: Callable[..., Tensor],
 ) -> Tensor:
-    """Repeat or pick pixels along each dim; `general` where a size is symbolic or no fraction fits."""
+    """Repeat or pick pixels along each dim; `general` where no fraction of the sizes fits."""
     rank = len(output_size)
     sizes = x.shape[-rank:]
+    if not all(map(static, output_size)):
+        times = list(map(partial(_repeats, centred=centred), sizes, output_size, scales or (None,) * rank))
+        whole = [count for count in times if count is not None]
+        return _repeated(x, whole) if len(whole) == rank else general(x, output_size, *scales)
     steps = list(map(partial(_steps, centred=centred), sizes, output_size, scales or (None,) * rank))
     if None in steps:
         return general(x, output_size, *scales)
@@ -94,6 +101,35 @@ def nearest(
             over, plus, under = step
             x = x.index_select(dim, torch.div(iota(out, x) * over + plus, under, rounding_mode="floor"))
     return x.clone()
+
+
+def _repeated(x: Tensor, times: Sequence[int]) -> Tensor:
+    """Each pixel of the last dims as often as is said of its dim."""
+    for dim, count in enumerate(times, start=-len(times)):
+        wide = x.movedim(dim, -1)
+        spread = wide.unsqueeze(-1).expand(*wide.shape, count)
+        x = spread.reshape(*wide.shape[:-1], wide.shape[-1] * count).movedim(-1, dim)
+    return x.clone()
+
+
+def _repeats(size: int, out: int, factor: float | None, *, centred: bool) -> int | None:
+    """How often each pixel follows itself, where that is the same whole number for all sizes; else None."""
+    ratio = sympy.cancel(_expression(out) / _expression(size))
+    times = int(ratio) if ratio.is_Integer else 0
+    if times < 1 or (factor and factor != times):
+        return None
+    return times if _is_repeated(times, centred=centred) else None
+
+
+@cache
+def _is_repeated(times: int, *, centred: bool) -> bool:
+    """Whether eager repeats pixels evenly: it multiplies each place by a reciprocal in float32."""
+    place = np.arange(_LONGEST, dtype=np.float32) + np.float32(0.5 if centred else 0.0)
+    return np.array_equal(np.floor(place * np.float32(1.0 / times)), np.arange(_LONGEST) // times)
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
 def _steps(size: int, out: int, factor: float | None, *, centred: bool) -> tuple[int, int, int] | None:

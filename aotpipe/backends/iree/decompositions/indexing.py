@@ -158,9 +158,15 @@ def full_like(
 def arange(
     start: float, end: float, step: float = 1, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Any:
-    if dtype != torch.uint8:
-        return NotImplemented
-    return torch.arange(start, end, step, dtype=torch.int32, device=options.get("device")).to(dtype)
+    bounds = (start, end, step)
+    if dtype == torch.uint8:
+        return torch.arange(*bounds, dtype=torch.int32, device=options.get("device")).to(dtype)
+    is_whole = all(isinstance(bound, int | torch.SymInt) for bound in bounds)
+    if dtype is not None and dtype.is_floating_point and is_whole and not all(map(static, bounds)):
+        # The compiler counts the elements in the dtype of the result: float32 has no odd number above 2**24,
+        # and a size made so is none that its code generation can follow.
+        return torch.arange(*bounds, dtype=torch.int64, device=options.get("device")).to(dtype)
+    return NotImplemented
 
 
 def squeeze_dims(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:

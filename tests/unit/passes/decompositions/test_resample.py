@@ -142,3 +142,44 @@ class Direct(torch.nn.Module):
 
 def test_ops_of_nearest_that_are_called_by_name() -> None:
     check(Direct(), (torch.randn(1, 2, 5, 7, generator=torch.Generator().manual_seed(0)),))
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        half = x[:, :, ::2]
+        return [
+            interpolate(x, scale_factor=3),
+            interpolate(x, size=(2 * x.shape[2],), mode="nearest-exact"),
+            interpolate(half, scale_factor=2.0),
+            interpolate(x, size=(x.shape[2] + 3,)),
+        ]
+
+
+def test_whole_factors_of_sizes_that_vary_repeat_pixels() -> None:
+    """IREE refused the gather by computed places of a size such as `2 * (n // 2)`."""
+    module = Doubled()
+    x = torch.arange(24.0).reshape(1, 2, 12)
+    program = decomposed(module, (x,), {"x": {2: torch.export.Dim("n", min=4, max=40)}})
+    gathers = [node for node in program.graph.nodes if "index" in str(node.target)]
+    assert len(gathers) == 1
+    for size in (4, 7, 40):
+        y = torch.randn(1, 2, size)
+        for got, want in zip(program.module()(y), module(y), strict=True):
+            assert torch.equal(got, want)
+
+
+class Ranges(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        n = x.shape[0]
+        return [torch.arange(n, dtype=torch.float32), torch.arange(2, n + 3, 2, dtype=torch.float64)]
+
+
+def test_ranges_of_floats_count_in_integers_where_their_size_varies() -> None:
+    """IREE counts the elements in the dtype of the range, of which float32 has no odd number above 2**24."""
+    module = Ranges()
+    program = decomposed(module, (torch.ones(6),), {"x": {0: torch.export.Dim("n", min=2, max=40)}})
+    ranges = [node for node in program.graph.nodes if "arange" in str(node.target)]
+    assert {node.meta["val"].dtype for node in ranges} == {torch.int64}
+    for got, want in zip(program.module()(torch.ones(9)), module(torch.ones(9)), strict=True):
+        assert torch.equal(got, want)
+        assert got.dtype == want.dtype

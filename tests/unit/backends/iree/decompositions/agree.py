@@ -17,10 +17,12 @@ from tests.opinfo.cases import Case, cases
 from tests.opinfo.sweep import TOLERANCE
 
 
-def decomposed(module: torch.nn.Module, tensors: tuple[torch.Tensor, ...]) -> ExportedProgram:
+def decomposed(
+    module: torch.nn.Module, tensors: tuple[torch.Tensor, ...], dynamic_shapes: Any = None
+) -> ExportedProgram:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(module, tensors)
+        program = torch.export.export(module, tensors, dynamic_shapes=dynamic_shapes)
         return decompositions.decompose(program, legalization.CPU.decompositions())
 
 
