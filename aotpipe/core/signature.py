@@ -99,12 +99,17 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 def guard_holds(guard: str, sizes: Mapping[str, int]) -> bool:
     """Whether a condition on sizes, such as `n % 2 == 0` or `floor(n/4) < 8`, holds.
 
+    It does not where it divides by zero.
+
     Raises:
         KeyError: A symbol has no size.
         ArithmeticError: A number in it has no value at these sizes, or not one of 64 bits.
         ValueError: The text is no condition on sizes.
     """
-    return bool(_evaluate(guard, sizes))
+    try:
+        return bool(_evaluate(guard, sizes))
+    except ZeroDivisionError:
+        return False
 
 
 def _evaluate(text: str, sizes: Mapping[str, int]) -> Any:

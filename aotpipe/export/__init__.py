@@ -96,11 +96,13 @@ def _specialized(
         before, left = left, [each for each in left if not specializations.takes(one, signature, each)]
         if len(left) == len(before) and pairs[1:]:
             raise refused
-    taken = ((one.name, (*made.signature.symbols, *made.signature.guards)) for one, made in pairs)
-    sizes_of_each = "; ".join(f"{name}: {', '.join(map(str, each)) or 'one size'}" for name, each in taken)
     if raising.said:
         if specializations.is_fixed(entry, [made.signature for _, made in pairs], every):
             raise refused
+        pairs = [_of_multiples(*pair, every) for pair in pairs]
+    taken = ((one.name, (*made.signature.symbols, *made.signature.guards)) for one, made in pairs)
+    sizes_of_each = "; ".join(f"{name}: {', '.join(map(str, each)) or 'one size'}" for name, each in taken)
+    if raising.said:
         message = f"{raising.said}\nno program takes such sizes: {sizes_of_each}"
         hint = refused.hint or "narrow the Dims to the sizes that the model takes"
         where = raising.where or refused.where
@@ -113,6 +115,31 @@ def _specialized(
             entry.finding("size-specializations", message + sizes_of_each, hint=hint, where=where)
         )
     return pairs, findings, state
+
+
+def _of_multiples(
+    entry: CanonicalEntry, made: ExportedEntry, every: Sequence[Mapping[str, int]]
+) -> tuple[CanonicalEntry, ExportedEntry]:
+    """The same program with its sizes as multiples, where all it takes are such; else the given one.
+
+    torch sees that `8 * n` is divided by 8. Of an `h` of which that is a guard, it keeps sizes such as
+    `h // (h // 8)`, which the compilers cannot follow.
+    """
+    dims = specializations.multiples(entry, made.signature, every)
+    if dims is None:
+        return entry, made
+    try:
+        again, _, _ = _export_entry(replace(entry, dims=dims, guarded=False))
+    except ExportFailed:
+        return entry, made
+    found = signatures.signature(entry, again.program, {})
+    found = replace(
+        found,
+        symbols=specializations.widened(entry, made.signature, dims),
+        guards=specializations.divisors(entry, dims),
+        specializes=entry.specializes,
+    )
+    return entry, replace(again, signature=found)
 
 
 def _kept(state: State | None) -> Iterator[Finding]:

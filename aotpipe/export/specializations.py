@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -169,6 +170,75 @@ def is_fixed(entry: CanonicalEntry, signatures: Sequence[Signature], every: Sequ
     )
 
 
+def multiples(
+    entry: CanonicalEntry, signature: Signature, every: Sequence[Sizes]
+) -> dict[str, dict[int, Dim | Auto]] | None:
+    """The Dims of an entry point with multiples in their place (`8 * n` for `h`).
+
+    None where a program takes something else than all multiples of a number for each Dim.
+    """
+    taken = [sizes for sizes in every if takes(entry, signature, sizes)]
+    roots = resized_examples.roots(entry)
+    values = {name: {sizes[name] for sizes in taken} for name in roots}
+    factors = {name: math.gcd(*each) for name, each in values.items()}
+    if not taken or max(factors.values()) < 2:
+        return None
+    ends = {name: (min(each), max(each)) for name, each in values.items()}
+    if any(low == high or not low for low, high in ends.values()):
+        return None
+    if taken != [
+        sizes
+        for sizes in every
+        if all(low <= sizes[name] <= high for name, (low, high) in ends.items())
+        and not any(sizes[name] % factor for name, factor in factors.items())
+    ]:
+        return None
+    made: dict[str, Dim] = {}
+    for name, root in roots.items():
+        (low, end), factor = ends[name], factors[name]
+        high = None if root.max is None else end // factor
+        label = name if factor == 1 else symbols.identifier(f"{name}_{factor}", {*roots, *made})
+        made[name] = factor * Dim(label, low // factor, high)
+    return {
+        name: {
+            axis: dim.scale * made[dim.name] + dim.offset if isinstance(dim, Dim) else dim
+            for axis, dim in axes.items()
+        }
+        for name, axes in entry.dims.items()
+    }
+
+
+def divisors(entry: CanonicalEntry, dims: Mapping[str, Mapping[int, Dim | Auto]]) -> tuple[str, ...]:
+    """The guards that say of which numbers the Dims are multiples, given what `multiples` gave."""
+    return tuple(f"{name} % {each} == 0" for name, each in _factors(entry, dims).items() if each > 1)
+
+
+def widened(
+    entry: CanonicalEntry, signature: Signature, dims: Mapping[str, Mapping[int, Dim | Auto]]
+) -> tuple[Symbol, ...]:
+    """The symbols of a signature, with the range of a Dim where it has no multiple beyond theirs."""
+    roots, factors = resized_examples.roots(entry), _factors(entry, dims)
+    found = []
+    for symbol in signature.symbols:
+        root, factor = roots.get(symbol.name), factors.get(symbol.name, 1)
+        low, high = symbol.min, symbol.max
+        if root is not None:
+            low = root.min if low - factor < root.min else low
+            high = root.max if high is None or root.max is None or high + factor > root.max else high
+        found.append(Symbol(symbol.name, low, high))
+    return tuple(found)
+
+
+def _factors(entry: CanonicalEntry, dims: Mapping[str, Mapping[int, Dim | Auto]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, axes in entry.dims.items():
+        for axis, dim in axes.items():
+            multiple = dims[name][axis]
+            if isinstance(dim, Dim) and isinstance(multiple, Dim):
+                found[dim.name] = multiple.scale // dim.scale
+    return found
+
+
 def _size(leaf: TensorSpec | Constant, axis: int) -> int | str | None:
     """The size of a dim, or a fixed number; None for a number that varies."""
     if isinstance(leaf, Constant):
@@ -308,8 +378,14 @@ def _text(guard: Any, every: Sequence[Sizes]) -> str:
     try:
         for sizes in every[:: max(len(every) // 8, 1)]:
             values = {symbol: sympy.Integer(sizes[name]) for name, symbol in by_name.items()}
-            if guard_holds(text, sizes) is not bool(guard.xreplace(values)):
+            if guard_holds(text, sizes) is not _holds(guard, values):
                 raise Unsupported(f"{text} is not what torch assumes")
     except (KeyError, ValueError, SyntaxError, TypeError, ArithmeticError) as error:
         raise Unsupported(f"{guard}: {error}") from error
     return text
+
+
+def _holds(guard: Any, values: Mapping[sympy.Symbol, sympy.Integer]) -> bool:
+    with suppress(ZeroDivisionError):
+        return bool(guard.xreplace(values))
+    return False

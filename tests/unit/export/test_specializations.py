@@ -158,6 +158,37 @@ def test_sizes_at_which_the_model_raises_have_no_program(tmp_path: Path) -> None
                 np.testing.assert_allclose(program.infer({"x": x.numpy()})["output"], wanted, rtol=1e-5)
 
 
+def windows(x: torch.Tensor) -> torch.Tensor:
+    """Sums of windows, with sizes that torch divides by each other where it only knows `n % 4 == 0`."""
+    count = x.shape[1] // 4
+    parts = x.view(x.shape[0], count, 4, 2)
+    width = int(x.shape[1] / count)
+    return (parts - parts.mean(2, keepdim=True)).view(-1, width, 2).sum(0)
+
+
+def test_sizes_that_are_all_multiples_are_traced_as_multiples(tmp_path: Path) -> None:
+    """IREE and XLA cannot follow a size such as `n // (n // 4)`, which `4 * m` is free of."""
+    n = Dim("n", min=6, max=19)
+    found = exported(windows, torch.randn(2, 12, 2), shapes={"x": {1: n}})
+    (entry,) = found.entries
+    assert entry.signature.guards == ("n % 4 == 0",)
+    assert [str(spec.dims) for spec in entry.signature.inputs] == ["(2, 'n', 2)"]
+    sizes = {
+        str(size) for node in entry.program.graph.nodes for size in getattr(node.meta.get("val"), "shape", ())
+    }
+    assert not any("//" in size for size in sizes), sizes
+    built = aotpipe.build(
+        windows,
+        args=(torch.randn(2, 12, 2),),
+        dynamic_shapes={"x": {1: n}},
+        buckets={"n": (8, 19)},
+        targets=["iree-cpu-host", "xla-cpu-host"],
+        out=tmp_path / "bundle",
+        latency=False,
+    )
+    assert {row.status for row in built.report.targets} == {"executed"}
+
+
 def test_a_dim_of_which_the_model_takes_one_size_is_refused() -> None:
     def of_six(x: torch.Tensor) -> torch.Tensor:
         return x.view(2, 3) * 2

@@ -33,7 +33,7 @@ from aotpipe.backends.xla.values import (
     is_array,
     relations,
 )
-from aotpipe.core.signature import evaluate_dim
+from aotpipe.core.signature import dim_symbols, evaluate_dim, guard_holds
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, unbacked
 from aotpipe.passes.unbacked import DataSize
@@ -71,12 +71,16 @@ class Extents:
         trues: The true values of the symbols that are padded, as 0-d int32 arrays.
         least: The smallest true value of each of them.
         unknown: The ranges of the sizes that the run finds out.
+        names: The Dims that symbols stand for.
+        guards: What is known of the Dims of every call.
     """
 
     sizes: Sizes
     trues: dict[sympy.Symbol, Array] = field(default_factory=dict)
     least: dict[sympy.Symbol, int] = field(default_factory=dict)
     unknown: Mapping[sympy.Symbol, DataSize] = field(default_factory=dict)
+    names: Mapping[sympy.Symbol, str] = field(default_factory=dict)
+    guards: Sequence[str] = ()
     _seen: dict[Expr, Expr] = field(default_factory=dict)
 
     def learn(self, size: int | torch.SymInt, true: Array) -> None:
@@ -130,6 +134,8 @@ class Extents:
         if self._grows(found):
             return found
         values = self._all_values(found)
+        if len(set(values)) == 1:
+            return sympy.Integer(values[0])
         if values and min(values) >= 0 and max(values) <= self.bucket(found):
             return found
         if values and found.free_symbols <= self.unknown.keys():
@@ -177,14 +183,17 @@ class Extents:
         return False
 
     def _all_values(self, expr: Expr) -> Sequence[int]:
-        """What an expression may be, by trying everything; nothing where that is too much."""
+        """What an expression may be in a call, by trying everything; nothing where that is too much."""
         symbols = sorted(expr.free_symbols, key=str)
         ranges = [range(self.least[s], int(self.sizes.values[s]) + 1) for s in symbols]
         if reduce(operator.mul, map(len, ranges), 1) > _TRIES:
             return ()
+        names = [self.names.get(symbol, "") for symbol in symbols]
+        guards = [guard for guard in self.guards if dim_symbols(guard) <= set(names)]
         return [
             int(expr.xreplace(dict(zip(symbols, map(sympy.Integer, values), strict=True))))
             for values in itertools.product(*ranges)
+            if all(guard_holds(guard, dict(zip(names, values, strict=True))) for guard in guards)
         ]
 
 
@@ -210,6 +219,8 @@ def extents_of(
         {symbol: scalar(evaluate(expr, known)) for symbol, expr in padded.items()},
         {symbol: int(expr.xreplace(lows)) for symbol, expr in padded.items()},
         unbacked.sizes(entry.graph),
+        {symbol: expr.name for symbol, expr in padded.items() if expr.is_Symbol},
+        entry.signature.guards,
     )
 
 
