@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
@@ -22,6 +23,7 @@ from aotpipe.build.cache import Cache
 from aotpipe.build.compile_stage import CompileSettings, compile_all
 from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
+from aotpipe.core.dims import Dim
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Symbol
 from aotpipe.core.stages import Canonical, Compiled, Exported, Finding, Legal, Lowered
@@ -33,7 +35,7 @@ from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.store import typed_os_errors, workspace
-from aotpipe.runtime.xla import buckets
+from aotpipe.runtime.xla.buckets import Buckets, Ladder, described, within
 from aotpipe.validate import Loadable
 
 if TYPE_CHECKING:
@@ -182,7 +184,7 @@ class Chain:
             for island in (self.parts.islands if self.parts else ())
         ]
         said += [
-            ("bucket-plan", buckets.described(symbol, ladder), None)
+            ("bucket-plan", described(symbol, ladder), None)
             for symbol, ladder in self._ladders()
             if ladder.planned
         ]
@@ -192,13 +194,30 @@ class Chain:
         self.recorder.found(found)
         return found
 
-    def _ladders(self) -> list[tuple[Symbol, buckets.Ladder]]:
+    @cached_property
+    def buckets(self) -> Mapping[str, Buckets]:
+        """What the request declares of each Dim, within the sizes that the model takes."""
+        from aotpipe.backends.xla.lowering import whole_ranges
+
+        dims = chain.from_iterable(
+            axes.values() for entry in self.exported.canonical.entries for axes in entry.dims.values()
+        )
+        given = {dim.name: dim for dim in dims if isinstance(dim, Dim)}
+        taken = whole_ranges(self.legal.signatures) if self.request.buckets else {}
+        return {
+            name: within(own, given[name].min, given[name].max, taken[name])
+            if name in given and name in taken
+            else own
+            for name, own in self.request.buckets.items()
+        }
+
+    def _ladders(self) -> list[tuple[Symbol, Ladder]]:
         """The sizes that XLA's programs are built for, of each symbol."""
         from aotpipe.backends.xla.lowering import ladders, whole_ranges
 
         signatures = self.legal.signatures
         symbols = whole_ranges(signatures)
-        found = ladders(signatures, self.request.buckets)
+        found = ladders(signatures, self.buckets)
         return [(symbols[name], ladder) for name, ladder in found.items()]
 
     @cached_property
@@ -226,7 +245,7 @@ class Chain:
 
         return lowering.lower(
             legal,
-            self.request.buckets,
+            self.buckets,
             examples=example_sizes(self.exported.canonical, legal.signatures),
             mesh=self.request.mesh,
             rules=self.request.rules,
@@ -247,7 +266,7 @@ class Chain:
             from aotpipe.validate.reference import reference
 
             # The sizes at which programs with buckets may differ from each other.
-            ladders = self._ladders() if request.buckets else ()
+            ladders = self._ladders() if self.buckets else ()
             edges = {symbol.name: ladder.edges(symbol.min) for symbol, ladder in ladders}
             try:
                 found = reference(

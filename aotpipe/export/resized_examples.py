@@ -165,10 +165,26 @@ def recomputes(entry: CanonicalEntry, state: State) -> bool:
     return example_call.is_same(*found)
 
 
+def beyond(entry: CanonicalEntry) -> dict[str, int]:
+    """A value of each Dim outside of its range; none where a Dim has all sizes."""
+    found = {
+        name: dim.min - 1 if dim.max is None else dim.max + 1
+        for name, dim in roots(entry).items()
+        if dim.max is not None or dim.min > 1
+    }
+    return found if len(found) == len(roots(entry)) else {}
+
+
 def raised(entry: CanonicalEntry, sizes: Mapping[str, int]) -> Exception | None:
     """What the model raises on the example's values in other sizes; None where it answers."""
+    with example_call.unchanged(entry.module):
+        return called(entry, sizes)
+
+
+def called(entry: CanonicalEntry, sizes: Mapping[str, int]) -> Exception | None:
+    """As `raised`, and leaves in the model what the call leaves."""
     args, kwargs = resized(entry, sizes)
-    with example_call.unchanged(entry.module), quiet():
+    with quiet():
         try:
             example_call.again(entry.module, args, kwargs)
         except Exception as error:  # noqa: BLE001 what the model raises

@@ -19,7 +19,7 @@ the first way's error when none works.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -39,10 +39,11 @@ from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
-from aotpipe.errors import ExportFailed, StaticDim
+from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export import diagnosis, resized_examples, tracing
 from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
+from aotpipe.model.object_graph import Root
 
 _MOST_STATES: Final = 24
 # Each function costs a trace: the limit refuses a model that decides in more of them in sensible time.
@@ -89,6 +90,8 @@ def trace(entry: CanonicalEntry) -> Traced:
         traced = _traced(entry)
     except ExportFailed as error:
         begun = _begun(entry)
+        if begun is None and diagnosis.is_refused_for_sizes(error):
+            begun = _called_with_other_sizes(entry)
         if begun is None:
             error.where = error.where or source.of_definition(entry.module.forward)
             fixed = isinstance(error, StaticDim) and resized_examples.fixed_beside(entry)
@@ -120,6 +123,32 @@ def _begun(entry: CanonicalEntry) -> Traced | None:
         said = f"the program begins as the first call leaves the model, which answers as before it: {names}"
         return replace(traced, findings=(*traced.findings, entry.finding("state-recomputed", said)))
     return None
+
+
+def _called_with_other_sizes(entry: CanonicalEntry) -> Traced | None:
+    """The program of a model that was called before, and keeps what depends on the sizes of that call.
+
+    A call of the same sizes takes what is kept, and the program would hold for them alone. It is traced as a
+    call of sizes beyond the Dims' ranges leaves the model, where that answers as before it.
+    """
+    sizes = resized_examples.beyond(entry)
+    if entry.state is not None or entry.guarded or not sizes or not resized_examples.begins_alike(entry):
+        return None
+    with example_call.unchanged(entry.module) as watch, suppress(ExportFailed):
+        if resized_examples.called(entry, sizes) is not None:
+            return None
+        state = State((), ((),), ignored=tuple(watch.unregistered()))
+        if not state.ignored or not resized_examples.recomputes(entry, state):
+            return None
+        traced = _traced(replace(entry, state=state))
+        return replace(traced, findings=(*traced.findings, _recomputed(entry, state.ignored)))
+    return None
+
+
+def _recomputed(entry: CanonicalEntry, roots: Iterable[Root], where: SourceLine | None = None) -> Finding:
+    names = ", ".join(f"`{root.path}`" for root in roots)
+    said = f"each call computes anew what depends on its sizes, and nothing is kept of it: {names}"
+    return entry.finding("state-recomputed", said, where=where)
 
 
 def _traced(entry: CanonicalEntry) -> Traced:
@@ -233,9 +262,7 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
             found = next(recomputed, None) if error.of_sizes else None
             if found is None:
                 raise refused from error
-            names = ", ".join(f"`{each.path}`" for each in found.ignored[len(state.ignored) :])
-            said = f"each call computes anew what depends on its sizes, and nothing is kept of it: {names}"
-            notes.append(entry.finding("state-recomputed", said, where=refused.where))
+            notes.append(_recomputed(entry, found.ignored[len(state.ignored) :], refused.where))
             state = found
             continue
         lifted.name_state(traced.program)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from aotpipe.core.serialization import Serializable
@@ -66,6 +66,22 @@ class Buckets(Serializable):
         if not sizes or sizes[0] < 0:
             raise _no_sizes(name)
         return cls(sizes)
+
+
+def within(declared: Buckets, low: int, high: int | None, taken: Symbol) -> Buckets:
+    """The sizes declared of a Dim from `low` to `high` of which the model takes those of `taken` alone.
+
+    A size of the Dim beyond these becomes the nearest one, or is left out where no call is padded. One that
+    is none of the Dim stays, and is refused when programs are planned.
+    """
+    found = []
+    for size in declared.sizes:
+        nearest = max(size, taken.min) if taken.max is None else min(max(size, taken.min), taken.max)
+        if nearest == size or size < low or (high is not None and size > high):
+            found.append(size)
+        elif not declared.exact:
+            found.append(nearest)
+    return replace(declared, sizes=tuple(sorted(set(found))))
 
 
 def _no_sizes(name: str) -> NoBuckets:

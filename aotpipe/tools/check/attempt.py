@@ -114,7 +114,7 @@ def _legal(exported: Exported, found: Attempted, request: Request) -> Legal:
     rulesets = dict.fromkeys("torch-gpu" if each == "torch" else each for each in request.rulesets)
     chain = Chain(request, Recorder(), exported=exported, rulesets=tuple(rulesets))
     if "xla" in request.backends:
-        lowering.placed(chain.legals["stablehlo"], request.buckets, request.mesh, request.rules)
+        lowering.placed(chain.legals["stablehlo"], chain.buckets, request.mesh, request.rules)
     found.findings += [*chain.exported.findings, *chain.notes]
     return chain.legal
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aotpipe.core.dims import Dim
+from aotpipe.core.signature import admits
 from aotpipe.errors import ExportFailed, StaticDim
 from aotpipe.export import strategies
 from tests.unit.export.models import codes, entry_of, exported
@@ -214,6 +215,48 @@ def test_what_the_first_call_registers_is_there_from_the_start() -> None:
 def test_what_the_first_call_keeps_of_its_values_is_refused() -> None:
     with pytest.raises(ExportFailed, match=r"test_strategies.py:\d+"):
         exported(Hooked(counts_the_first=True).eval(), torch.randn(2, 3))
+
+
+class Tables(torch.nn.Module):
+    """Keeps tables for the size of the last call; or, of a call of another size, a mean of its values."""
+
+    def __init__(self, *, of_values: bool) -> None:
+        super().__init__()
+        self.of_values = of_values
+        self.size: int | None = None
+        self.table = torch.zeros(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] != self.size:
+            self.size = x.shape[0]
+            self.table = torch.arange(x.shape[0], dtype=x.dtype)
+            if self.of_values:
+                self.table = self.table + x.mean()
+        y = x * self.table
+        if y.sum() > 0:
+            y = y + 1
+        return y
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_model_that_was_called_keeps_no_size_of_that_call(size: int) -> None:
+    """The example's size took the kept tables, and the program held for that size alone."""
+    model = Tables(of_values=False).eval()
+    model(torch.ones(size))
+    kept = model.table
+    found = exported(model, torch.randn(5), shapes={"x": {0: Dim("n", min=2, max=9)}})
+    assert model.size == size
+    assert model.table is kept
+    for x in (torch.randn(5), torch.randn(9), torch.ones(2)):
+        taking = [each for each in found.entries if admits(each.signature, {"n": x.shape[0]})]
+        torch.testing.assert_close(taking[0].program.module()(x), model(x))
+
+
+def test_what_is_kept_of_the_values_of_a_call_is_refused() -> None:
+    model = Tables(of_values=True).eval()
+    model(torch.ones(5))
+    with pytest.raises(ExportFailed):
+        exported(model, torch.randn(5), shapes={"x": {0: Dim("n", min=2, max=9)}})
 
 
 class HookedAndRemembering(Hooked):

@@ -2,7 +2,7 @@ import pytest
 
 from aotpipe.core.signature import Symbol
 from aotpipe.errors import NoBuckets
-from aotpipe.runtime.xla.buckets import Buckets, Ladder, described, planned, takes
+from aotpipe.runtime.xla.buckets import Buckets, Ladder, described, planned, takes, within
 
 BATCH = Symbol("batch", 1, 64)
 
@@ -66,3 +66,10 @@ def test_a_program_takes_what_is_smaller_where_it_pads():
     assert not takes(built, {"batch": 2}, {"batch": 1, "seq": 16})
     assert not takes(built, {"batch": 2}, {"batch": 3, "seq": 15})
     assert not takes(built, {"batch": 2}, {"batch": 9, "seq": 16})
+
+
+def test_sizes_of_a_dim_that_the_model_does_not_take_become_the_nearest_that_it_takes() -> None:
+    taken = Symbol("n", 2, 4)
+    assert within(Buckets((1, 3, 24)), 1, 24, taken).sizes == (2, 3, 4)
+    assert within(Buckets((3, 24), exact=True), 1, 24, taken).sizes == (3,)
+    assert within(Buckets((3, 25)), 1, 24, taken).sizes == (3, 25)  # of no call: refused when it is planned
