@@ -91,6 +91,17 @@ def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[object_gra
                     tensor.copy_(copied)
 
 
+@contextmanager
+def writing_nothing(module: nn.Module) -> Iterator[Callable[[], bool]]:
+    """Tells whether no tensor that the module held at the start was written since.
+
+    `unchanged` puts back what was written, also in the weights and constants of a program made meanwhile.
+    """
+    watch = object_graph.Watch(module)
+    held = [(each, snapshot(each)) for each in (*module.parameters(), *module.buffers(), *watch.tensors())]
+    yield lambda: all(_is_unwritten(tensor, before) for tensor, before in held)
+
+
 def snapshot(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's value now; that of a large weight takes memory only once one of the two is written.
 

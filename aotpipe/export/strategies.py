@@ -114,8 +114,11 @@ def _begun(entry: CanonicalEntry) -> Traced | None:
         return None
     if not resized_examples.begins_alike(entry):
         return None
-    with example_call.unchanged(entry.module), suppress(ExportFailed):
+    unchanged = example_call.unchanged(entry.module)
+    with unchanged, example_call.writing_nothing(entry.module) as is_unwritten, suppress(ExportFailed):
         example_call.again(entry.module, entry.entry.args, entry.entry.kwargs)
+        if not is_unwritten():
+            return None
         traced = _traced(replace(entry, state=None))
         if any(finding.code == _DECIDES for finding in traced.findings):
             return None
@@ -134,8 +137,13 @@ def _called_with_other_sizes(entry: CanonicalEntry) -> Traced | None:
     sizes = resized_examples.beyond(entry)
     if entry.state is not None or entry.guarded or not sizes or not resized_examples.begins_alike(entry):
         return None
-    with example_call.unchanged(entry.module) as watch, suppress(ExportFailed):
-        if resized_examples.called(entry, sizes) is not None:
+    unchanged = example_call.unchanged(entry.module)
+    with (
+        unchanged as watch,
+        example_call.writing_nothing(entry.module) as is_unwritten,
+        suppress(ExportFailed),
+    ):
+        if resized_examples.called(entry, sizes) is not None or not is_unwritten():
             return None
         state = State((), ((),), ignored=tuple(watch.unregistered()))
         if not state.ignored or not resized_examples.recomputes(entry, state):

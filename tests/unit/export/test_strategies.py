@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -250,6 +251,37 @@ def test_a_model_that_was_called_keeps_no_size_of_that_call(size: int) -> None:
     for x in (torch.randn(5), torch.randn(9), torch.ones(2)):
         taking = [each for each in found.entries if admits(each.signature, {"n": x.shape[0]})]
         torch.testing.assert_close(taking[0].program.module()(x), model(x))
+
+
+class Filled(torch.nn.Module):
+    """Fills a table as far as the largest size of a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filled = 0
+        self.register_buffer("table", torch.zeros(9))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.shape[0]
+        if size > self.filled:
+            self.table[:size] = torch.arange(size, dtype=x.dtype)
+            self.filled = size
+        y = x + self.table[:size]
+        if y.sum() > 0:
+            y = y + 1
+        return y
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_a_table_that_a_call_fills_is_not_taken_for_filled(size: int) -> None:
+    """What a call of another size wrote was put back, also in the program made after it."""
+    model = Filled().eval()
+    if size:
+        model(torch.ones(size))
+    found = exported(model, torch.randn(5), shapes={"x": {0: Dim("n", min=2, max=9)}})
+    for x in (torch.randn(5), torch.randn(9), torch.ones(2)):
+        taking = [each for each in found.entries if admits(each.signature, {"n": x.shape[0]})]
+        torch.testing.assert_close(taking[0].program.module()(x), copy.deepcopy(model)(x))
 
 
 def test_what_is_kept_of_the_values_of_a_call_is_refused() -> None:
