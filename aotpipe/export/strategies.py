@@ -502,6 +502,7 @@ def _export(
         tracing.data_is_traced(),
         tracing.inference_is_no_grad(),
         tracing.multiples_are_seen(),
+        tracing.fixed_sizes_are_numbers(),
         tracing.unique_is_bounded(),
         tracing.quiet(),
         tracing.transforms_are_left(),

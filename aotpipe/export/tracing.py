@@ -11,6 +11,7 @@ Each context manager changes one thing and puts it back:
 - `scans_own_their_carry()`: a tensor that begins a scan is nothing else in it;
 - `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
 - `multiples_are_seen()`: torch sees that a size divides another;
+- `fixed_sizes_are_numbers()`: what is computed of sizes, and the same for all, is a number of Python's;
 - `unique_is_bounded()`: `unique` gives no more elements than there are;
 - `lines_of_helpers()`: an op bears its own line, also in a function that `forward` calls.
 """
@@ -39,7 +40,7 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.export import _trace
 from torch.fx._lazy_graph_module import _use_lazy_graph_module  # what torch.compile itself traces with
-from torch.fx.experimental import symbolic_shapes
+from torch.fx.experimental import sym_node, symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.fx.proxy import TracerBase
 from torch.utils import _traceback
@@ -269,6 +270,20 @@ def multiples_are_seen() -> AbstractContextManager[None]:
         return before(cls, dividend, divisor)
 
     return trace.assigned(functions.Mod, eval=classmethod(remainder))
+
+
+def fixed_sizes_are_numbers() -> AbstractContextManager[None]:
+    """Give what is computed of sizes as a number of Python's where it is the same for all (`n - n`).
+
+    torch gives a symbol without a symbol, which no graph of a branch knows.
+    """
+    before = sym_node.wrap_node
+
+    def wrap(found: Any) -> Any:
+        is_fixed = isinstance(found, sym_node.SymNode) and found.pytype is int and found.expr.is_Integer
+        return int(found.expr) if is_fixed else before(found)
+
+    return trace.assigned(sym_node, wrap_node=wrap)
 
 
 def unique_is_bounded() -> AbstractContextManager[None]:

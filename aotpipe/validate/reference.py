@@ -48,8 +48,10 @@ from aotpipe.validate.parity import (
 from aotpipe.validate.repeatability import require_repeatable
 from aotpipe.validate.work import work
 
-# Each finds a near-tie with even odds: of four, one in sixteen is missed.
+# Each finds a near-tie with even odds: of four, one in sixteen is missed. Where an integer flips, eager is
+# asked under more of them: an image has many elements, each of which may lie near a tie.
 _NOISES: Final = 4
+_MORE_NOISES: Final = 12
 # A float64 copy of parameters beyond this would be most of what a build takes of memory.
 _LARGE_BYTES: Final = 2**27
 # An entry point's calls may take so many multiply-adds in float64, which takes three times as long as float32
@@ -176,8 +178,20 @@ def _ask_again(
         doubtful = records
     elif any(is_few(answer) for record in asked for answer in (record.wide or {}).values()):
         doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
-    for number in range(_NOISES if doubtful else 0):
-        _ask_noisy(Eager(canonical.entries, signatures, noise=number + 1, policy=policy), doubtful)
+    for number in range(_NOISES + _MORE_NOISES if doubtful else 0):
+        if number == _NOISES:
+            doubtful = [record for record in doubtful if _flips(record)]
+        if doubtful:
+            _ask_noisy(Eager(canonical.entries, signatures, noise=number + 1, policy=policy), doubtful)
+
+
+def _flips(record: _Record) -> bool:
+    """Whether noise changed an integer: of those close to where they change, each noise misses half."""
+    return any(
+        not is_inexact(answer.dtype) and name in noisy and not np.array_equal(answer, noisy[name])
+        for name, answer in record.model.items()
+        for noisy in record.noisy
+    )
 
 
 def _special_calls(

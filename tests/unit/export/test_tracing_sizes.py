@@ -46,3 +46,18 @@ def test_pythons_extremes_take_the_rows_of_a_tensor() -> None:
     torch.testing.assert_close(run(found, x, torch.tensor([3, 1])), within(x, torch.tensor([3, 1])))
     with pytest.raises(RuntimeError, match="longer than x"):
         run(found, x, torch.tensor([1, 4]))
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    rows = x.shape[0]
+    offset = rows - x.clone().shape[0]
+    if x.sum() > 0:
+        return x[offset : offset + rows] * 2
+    return x + offset
+
+
+def test_a_size_less_itself_is_a_number_in_a_branch() -> None:
+    """torch gave the branch a symbol of no input."""
+    found = exported(shifted, torch.randn(5, 4), shapes=ROWS)
+    for x in (torch.ones(7, 4), -torch.ones(3, 4)):
+        torch.testing.assert_close(run(found, x), shifted(x))
