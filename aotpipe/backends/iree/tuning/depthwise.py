@@ -50,8 +50,16 @@ def convolution(given: Convolution) -> Any:
     is_large = channels >= _VECTOR and prod(weight.shape[2:]) > 1 and not empty(x)
     if not (is_plain and is_large and x.dtype is torch.float32 and all(map(static, x.shape))):
         return NotImplemented
-    added, (above, left) = -channels % _VECTOR, padding
-    image = pad(x.permute(0, 2, 3, 1), (0, added, left, left, above, above))
+    added = -channels % _VECTOR
+    # What no window reads is cut: where there is one window, the compiler takes all of the image for it.
+    (above, below), (left, right) = map(_around, sizes, weight.shape[2:], stride, padding)
+    image = pad(x.permute(0, 2, 3, 1), (0, added, left, right, above, below))
     taps = pad(weight.squeeze(1).permute(1, 2, 0), (0, added))
     found = OP(image, taps, stride)
     return found[..., :channels].permute(0, 3, 1, 2)
+
+
+def _around(size: int, width: int, step: int, before: int) -> tuple[int, int]:
+    """How many zeros come before a dim, and behind it where that is positive, for its windows to fill it."""
+    count = (size + 2 * before - width) // step + 1
+    return before, (count - 1) * step + width - size - before

@@ -15,12 +15,13 @@ from tests.unit.backends.iree.tuning.test_im2col import run, tensor
     [
         (nn.Conv2d(24, 24, 7, padding=3, groups=24), (2, 24, 9, 8), True),
         (nn.Conv2d(32, 32, (3, 5), (2, 3), padding=(0, 2), groups=32, bias=False), (1, 32, 12, 11), True),
+        (nn.Conv2d(16, 16, 3, 2, padding=1, groups=16), (1, 16, 2, 4), True),
         (nn.Conv2d(16, 32, 3, groups=16), (1, 16, 7, 7), False),
         (nn.Conv2d(16, 16, 3, dilation=2, groups=16), (1, 16, 9, 9), False),
         (nn.Conv2d(4, 4, 3, groups=4), (1, 4, 7, 7), False),
         (nn.Conv1d(16, 16, 3, groups=16), (1, 16, 9), False),
     ],
-    ids=["filled up", "strided", "several outputs", "dilated", "few channels", "line"],
+    ids=["filled up", "strided", "one window", "several outputs", "dilated", "few channels", "line"],
 )
 def test_images_are_convolved_with_the_channels_last(
     module: nn.Module, size: tuple[int, ...], is_last: bool
