@@ -14,6 +14,7 @@ from torch._ops import OpOverload  # private, and the only way to tell an op fro
 
 from aotpipe.core.stages import Legal
 from aotpipe.passes import hops
+from aotpipe.validate.eager.modes import TIES
 
 _COMPARISONS: Final = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "isclose"})
 _DISCONTINUOUS: Final = _COMPARISONS.union(
@@ -53,13 +54,19 @@ def _is_discontinuous(node: torch.fx.Node) -> bool:
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         return False
     name = str(node.target).split(".")[1]
+    # Whatever their dtype, which of equal elements these take is open: eager is asked with each choice.
+    if name in TIES or _origin(node) in TIES:
+        return True
     if not any(_is_float(argument.meta.get("val")) for argument in node.all_input_nodes):
         return False
-    # The op that was decomposed to this one, where that is known.
-    origin = getattr(node.meta.get("original_aten"), "__name__", "").partition(".")[0]
-    if origin in _CONTINUOUS or (name in _COMPARISONS and _is_of_exact_values(node)):
+    if _origin(node) in _CONTINUOUS or (name in _COMPARISONS and _is_of_exact_values(node)):
         return False
     return name in _DISCONTINUOUS or (name in _MAYBE and _gives_integers(node))
+
+
+def _origin(node: torch.fx.Node) -> str:
+    """The name of the op that was decomposed to this one, where that is known."""
+    return str(getattr(node.meta.get("original_aten"), "__name__", "")).partition(".")[0]
 
 
 def _is_float(value: object) -> bool:

@@ -11,6 +11,7 @@ Values are drawn to look like the example's, so that a mask stays a mask and an 
     a mask with -inf         the example's rows, repeated; a random one would mask whole rows
     few distinct values      the example's own values
     other floats             the example's values, resampled and jittered, within its lowest and highest
+    many equal floats        few whole numbers, so that an order of equal elements shows
     a constant example       around it (zeros: a standard normal), since equal numbers hide what is wrong
     integers and bools       between the example's lowest and highest
 
@@ -41,6 +42,8 @@ SEEDS: Final = 2
 # and the inputs of each have at most so many elements.
 _MOST_SEEDS: Final = 8
 _SEED_WORK, _SEED_ELEMENTS = 1e8, 100_000
+# So many calls are on floats of which many are equal; each holds so many different numbers at most.
+_EQUAL, _MOST_LEVELS = 2, 5
 # A symbol without a declared end is tried up to so many times the example's size.
 _UNBOUNDED_FACTOR: Final = 2
 # A declared end is honoured while all inputs of the call together have at most so many elements.
@@ -126,6 +129,9 @@ def plan(
         calls += starmap(drawer.call, _bucket_cases(signature, buckets or {}))
         count = _seeds(drawer, (work or {}).get(name)) if seeds is None else seeds
         calls.extend(drawer.call(f"seed {number}", end="both" if number else "") for number in range(count))
+        if drawer.levels:
+            equal = min(count, _EQUAL) if count > SEEDS else min(count, 1)
+            calls.extend(drawer.call(f"equal values {number}", equal=True) for number in range(equal))
         if any(spec.value_range for spec in signature.tensor_inputs):
             calls.extend(drawer.call(f"{end} values", end=end) for end in ("lowest", "highest"))
         calls.extend(_presence_calls(drawer, signature))
@@ -388,6 +394,11 @@ class _Drawer:
         self._seed = seed
         self.sizes = bound(signature, example)
         self.elements = sum(array.size for array in example.values())
+        self.levels = {
+            spec.name: levels
+            for spec in signature.tensor_inputs
+            if spec.name not in self.flags and (levels := _levels(spec, example[spec.name]))
+        }
 
     def call(
         self,
@@ -398,23 +409,32 @@ class _Drawer:
         reset: bool = True,
         flags: Mapping[str, bool] | None = None,
         change: int | None = None,
+        equal: bool = False,
     ) -> Call:
         """One call.
 
         `end` sets inputs with a value range to that end of it; where it is "both", integers without one hold
         the example's lowest and highest. `flags` says what is there, `change` is the number of the way in
-        which values are unlike the example's.
+        which values are unlike the example's. With `equal`, many floats are equal.
         """
         there = self.flags | dict(flags or {})
         inputs = {
             spec.name: np.array(there[spec.name])
             if spec.name in there
-            else self._input(spec, case, sizes, end, change)
+            else self._input(spec, case, sizes, end, change, equal)
             for spec in self.signature.tensor_inputs
         }
         return Call(entry_point=self.name, case=case, reset=reset, inputs=inputs)
 
-    def _input(self, spec: TensorSpec, case: str, sizes: Sizes | None, end: str, change: int | None) -> Array:
+    def _input(
+        self,
+        spec: TensorSpec,
+        case: str,
+        sizes: Sizes | None,
+        end: str,
+        change: int | None,
+        equal: bool = False,
+    ) -> Array:
         example = self._example[spec.name]
         if case == "example" and self.sizes is not None:
             return example
@@ -427,6 +447,8 @@ class _Drawer:
         if change is not None:
             return _unlike(spec, shape, example, random, change)
         drawn = draw(spec, shape, example, random)
+        if equal and spec.name in self.levels:
+            return fitted(random.choice(self.levels[spec.name], shape), spec)
         is_free = spec.value_range is None and drawn.dtype.kind in "iu"
         if end == "both" and is_free and drawn.size > 1 and example.size:
             places = random.choice(drawn.size, 2, replace=False)
@@ -535,6 +557,27 @@ def _integers(low: int, high: int, shape: tuple[int, ...], random: np.random.Gen
     dtype = np.int64 if high <= np.iinfo(np.int64).max else np.uint64
     first, last = max(low, np.iinfo(dtype).min), min(high, np.iinfo(dtype).max)
     return random.integers(first, last, shape, dtype=dtype, endpoint=True)
+
+
+def _levels(spec: TensorSpec, example: Array) -> list[float]:
+    """Few whole numbers that an input of floats may hold, like its example; none where there are not two.
+
+    Noise spares whole numbers, so that it does not decide which of equal elements comes first.
+    """
+    dtype = numpy_dtype(spec.dtype)
+    if dtype.kind == "c" or not is_inexact(dtype) or example.size < 2:
+        return []
+    given = example.astype(np.float64)
+    if not _is_signal(given):
+        return []
+    low, high = float(given.min()), float(given.max())
+    if spec.value_range is not None:
+        low, high = max(low, spec.value_range[0]), min(high, spec.value_range[1])
+    elif low == high:
+        low, high = low - 2, high + 2
+    first, last = math.ceil(low), math.floor(high)
+    levels = np.unique(np.rint(np.linspace(first, last, _MOST_LEVELS))) if last > first else np.empty(0)
+    return [float(each) for each in levels]
 
 
 def _bools(shape: tuple[int, ...], example: Array, random: np.random.Generator) -> Array:

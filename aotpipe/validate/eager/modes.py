@@ -7,7 +7,7 @@ dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bit
 Inside `with narrow(policy):` products get operands in the lower dtype, islands in float32, and all other ops
 the widest that they are given; `passes.precision` writes the same into programs.
 
-Inside `with ties_decided(first=...):` it is known which of equal elements `topk` takes.
+Inside `with ties_decided(first=...):` it is known which of equal elements an op takes.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _NARROW: Final[Mapping[torch.dtype, torch.dtype]] = {
     torch.complex128: torch.complex64,
 }
 _NO_DEVICE: Final = "xla"
+TIES: Final = frozenset({"topk", "sort", "kthvalue", "median", "nanmedian", "mode"})
+"""Ops that may take any of equal elements."""
 
 
 class CannotWiden(Exception):
@@ -145,25 +147,48 @@ def narrow(policy: Precision) -> Iterator[None]:
 
 @contextmanager
 def ties_decided(*, first: bool) -> Iterator[None]:
-    """Let `topk` take the first, or the last, of equal elements: torch leaves open which."""
+    """Let ops take the first, or the last, of equal elements where torch leaves open which.
+
+    These are `topk`, an unstable `sort`, and the indices of `kthvalue`, `median`, `nanmedian` and `mode`.
+    """
 
     def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is not torch.ops.aten.topk.default:
-            return func(*args, **kwargs)
         found = func(*args, **kwargs)
-        usual: tuple[Any, ...] = (-1, True, True)
-        tensor, count, dim, largest, _ = args + usual[len(args) - 2 :]
-        if tensor.dim():
+        if name_of(func) not in TIES or not isinstance(found, tuple) or not args[0].dim():
+            return found
+        bound = _bound(func, args, kwargs)
+        tensor, dim = bound["self"], bound["dim"]
+        if bound.get("stable"):
+            return found
+        if name_of(func) in ("sort", "topk"):
             ordered = tensor if first else tensor.flip(dim)
-            values, places = ordered.sort(dim=dim, descending=largest, stable=True)
-            places = places.narrow(dim, 0, count)
-            found = type(found)(
-                (values.narrow(dim, 0, count), places if first else tensor.shape[dim] - 1 - places)
+            descending = bound.get("descending", bound.get("largest"))
+            values, places = ordered.sort(dim=dim, descending=descending, stable=True)
+            values, places = (each.narrow(dim, 0, found[0].shape[dim]) for each in (values, places))
+            places = places if first else tensor.shape[dim] - 1 - places
+        elif tensor.shape[dim]:
+            values = found[0]
+            kept = values if bound["keepdim"] else values.unsqueeze(dim)
+            equal = (tensor == kept) | ((tensor != tensor) & (kept != kept))
+            # Of equal elements `argmax` takes the first.
+            place = (
+                (equal if first else equal.flip(dim)).to(torch.uint8).argmax(dim, keepdim=bound["keepdim"])
             )
-        return found
+            places = place if first else tensor.shape[dim] - 1 - place
+        else:
+            return found
+        return type(found)((values, places))
 
     with _Ops(run, lambda value: value):
         yield
+
+
+def _bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an op by name, with their defaults."""
+    # It is private, and the only place that names them.
+    schema = func._schema.arguments  # noqa: SLF001
+    defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
+    return defaults | dict(zip((each.name for each in schema), args, strict=False)) | kwargs
 
 
 class _NarrowFunctions(TorchFunctionMode):

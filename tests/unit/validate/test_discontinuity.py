@@ -43,6 +43,11 @@ def test_choices_by_floats_are_jumps(function: Callable[..., Any]) -> None:
     assert _has_jumps(function, torch.randn(3, 4))
 
 
+def test_which_of_equal_integers_is_taken_is_a_jump() -> None:
+    assert _has_jumps(lambda x: x.sort(dim=1)[1], torch.ones(3, 4, dtype=torch.int64))
+    assert not _has_jumps(lambda x: x.amax(1), torch.ones(3, 4, dtype=torch.int64))
+
+
 @pytest.mark.parametrize(
     "function",
     [

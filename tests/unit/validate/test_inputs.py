@@ -299,3 +299,26 @@ def test_seeded_integers_but_the_first_hold_both_ends_of_the_example() -> None:
     seeded = [call.inputs["ids"] for call in more.calls if call.case.startswith("seed ")]
     assert all({0, 800} <= set(ids.tolist()) for ids in seeded[1:])
     assert len({ids.argmin() for ids in seeded[1:]}) > 1
+
+
+@pytest.mark.parametrize(
+    ("example", "wanted"),
+    [
+        (np.linspace(-1, 1, 8), {-1.0, 0.0, 1.0}),
+        (np.linspace(0, 1, 8), {0.0, 1.0}),
+        (np.zeros(8), {-2.0, -1.0, 0.0, 1.0, 2.0}),
+        (np.linspace(-1e4, 1e4, 64), {-1e4, -5e3, 0.0, 5e3, 1e4}),
+    ],
+)
+def test_floats_are_called_on_equal_whole_numbers(example: Array, wanted: set[float]) -> None:
+    example = example.astype(np.float32)
+    calls = _plan(_signature(f"x: float32[{example.size}]"), x=example).calls
+    [call] = [call for call in calls if call.case.startswith("equal values")]
+    assert {float(each) for each in call.inputs["x"]} <= wanted
+    assert len(np.unique(call.inputs["x"])) < example.size
+
+
+@pytest.mark.parametrize("example", [np.linspace(0.1, 0.9, 8), np.array([0.0, -np.inf]), np.zeros(0)])
+def test_equal_numbers_are_none_that_the_example_rules_out(example: Array) -> None:
+    calls = _plan(_signature(f"x: float32[{example.size}]"), x=example.astype(np.float32)).calls
+    assert not [call for call in calls if call.case.startswith("equal values")]

@@ -65,7 +65,7 @@ def test_float64_is_asked_for_what_it_can_be_afforded_for(monkeypatch) -> None:
     every = _reference(model, x)
     monkeypatch.setattr(validate_reference, "_WIDE_WORK", 1.0)
     first = _reference(model, x)
-    assert "float64 is asked for 1 of 9 calls" in _messages(first)
+    assert "float64 is asked for 1 of 11 calls" in _messages(first)
     assert [golden.case for golden in first.goldens] == [golden.case for golden in every.goldens]
     assert np.array_equal(first.goldens[0].outputs["output"], every.goldens[0].outputs["output"])
     given = torch.from_numpy(first.goldens[1].inputs["x"])
@@ -126,6 +126,25 @@ def test_every_near_tie_of_many_integers_is_unsure() -> None:
     whole = torch.arange(1.0, 201.0).repeat(3)[:512]
     (example, *_) = _reference(_module(pixels), torch.nextafter(whole / 255.0, torch.tensor(0.0))).goldens
     assert example.unsure["output"].sum() > 500
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x.sort()[1], lambda x: x.kthvalue(7)[1], lambda x: x.median(0)[1], lambda x: x.mode()[1]],
+)
+def test_which_of_equal_integers_is_taken_is_unsure(function: Callable[..., Any]) -> None:
+    # That there are floats beside them must not matter.
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    model = _module(lambda x: (function(x), (x.to(torch.float32) @ weight).sin()))
+    found = _reference(model, torch.arange(64) % 4)
+    assert all(golden.unsure["output.0"].any() for golden in found.goldens)
+
+
+def test_an_order_of_equal_floats_that_is_stable_is_compared() -> None:
+    found = _reference(_module(lambda x: x.argsort(stable=True)), torch.linspace(-1, 1, 8))
+    equal = [each for each in found.goldens if each.case.startswith("equal values")]
+    assert equal
+    assert not any(golden.unsure["output"].any() for golden in equal if golden.unsure)
 
 
 def test_numbers_and_constants_of_the_result_are_told_apart() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -129,3 +131,33 @@ def test_topk_takes_the_first_or_the_last_of_equal_elements(largest: bool) -> No
         assert places.tolist() == [wanted]
         assert along_rows.t().tolist() == [wanted]
         assert torch.equal(values, expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "places"),
+    [
+        (lambda x: x.sort(dim=1)[1], ([0, 4, 1, 2, 3], [4, 0, 3, 2, 1])),
+        (lambda x: x.argsort(1, descending=True), ([1, 2, 3, 0, 4], [3, 2, 1, 4, 0])),
+        (lambda x: x.sort(dim=1, stable=True)[1], ([0, 4, 1, 2, 3], [0, 4, 1, 2, 3])),
+        (lambda x: x.kthvalue(3, 1)[1], (1, 3)),
+        (lambda x: x.kthvalue(2, dim=-1, keepdim=True)[1], ([0], [4])),
+        (lambda x: x.median(1)[1], (1, 3)),
+        (lambda x: x.mode(1)[1], (1, 3)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_each_op_takes_the_first_or_the_last_of_equal_elements(
+    function: Any, places: tuple[Any, Any], dtype: torch.dtype
+) -> None:
+    x = torch.tensor([[0, 1, 1, 1, 0]], dtype=dtype)
+    for first, wanted in zip((True, False), places, strict=True):
+        with ties_decided(first=first):
+            assert function(x).tolist() == [wanted]
+
+
+def test_a_nan_and_an_empty_dim_have_a_place_too() -> None:
+    x = torch.tensor([[1.0, float("nan"), float("nan")]])
+    with ties_decided(first=True):
+        assert x.median(1).indices.tolist() == [1]
+        assert torch.zeros(0, 3).median(1).indices.tolist() == []
+        assert torch.tensor(2.0).kthvalue(1).indices.item() == 0
