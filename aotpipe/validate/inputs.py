@@ -32,7 +32,15 @@ import ml_dtypes
 import numpy as np
 
 from aotpipe.core.dtypes import Array, is_inexact, numpy_dtype
-from aotpipe.core.signature import Signature, Symbol, TensorSpec, admits, evaluate_dim, nearest_sizes
+from aotpipe.core.signature import (
+    Signature,
+    Symbol,
+    TensorSpec,
+    admits,
+    dim_symbols,
+    evaluate_dim,
+    nearest_sizes,
+)
 from aotpipe.errors import InputShape
 from aotpipe.runtime.dim_binding import Binder
 from aotpipe.runtime.input_checks import presence_cases
@@ -303,7 +311,13 @@ def size_goals(signature: Signature, example: Mapping[str, Array], seed: int) ->
     start = bound(signature, example)
     if start is None:
         return
-    points = {symbol.name: _points(symbol, start[symbol.name], seed) for symbol in signature.symbols}
+    # A size that only a run finds is no call's to choose.
+    chosen = {name for spec in signature.tensor_inputs for dim in spec.dims for name in dim_symbols(dim)}
+    points = {
+        symbol.name: _points(symbol, start[symbol.name], seed)
+        for symbol in signature.symbols
+        if symbol.name in chosen
+    }
     wanted = [{name: size} for name, sizes in points.items() for size in sizes]
     for one, other in combinations(points, 2):
         ends = ({points[name][0]: None, points[name][-1]: None} for name in (one, other))

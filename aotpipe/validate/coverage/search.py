@@ -47,6 +47,8 @@ _BACKWARD: Final = 3
 """How much longer a run takes of which gradients are asked for."""
 _FUTILE: Final = 24
 """So many changes in a row that bring nothing nearer end the search for a goal for this time."""
+_PATIENCE: Final = (1, 4)
+"""How many times as many they are in each round over the goals that are no options."""
 _STEPS: Final = (1.05, 2.0, 8.0, 0.5, 64.0)
 """How far along the gradient: 1 is where a linear distance would be 0."""
 _WIGGLE: Final = 1e-4
@@ -174,12 +176,17 @@ class Search:
             self._try(self._named(run))
         # What comes near to an inner goal may be found by the search for an outer one.
         for optional in (False, True):
-            before = -1
-            while before != len(self.by):
-                before = len(self.by)
-                for key in self.open:
-                    if not self.is_over and key not in self.by and self.targets[key].optional == optional:
-                        self._approach(key)
+            for patience in _PATIENCE[: 1 if optional else None]:
+                self._approach_all(patience, optional=optional)
+
+    def _approach_all(self, patience: int, *, optional: bool) -> None:
+        """Approach each open goal, and all again while that reaches anything."""
+        before = -1
+        while before != len(self.by):
+            before = len(self.by)
+            for key in self.open:
+                if not self.is_over and key not in self.by and self.targets[key].optional == optional:
+                    self._approach(key, patience * _FUTILE)
 
     def _try(self, run: Run) -> Seen | None:
         """Observe a run; keep it where it reaches something new, also a little beside, and eager takes it."""
@@ -212,14 +219,14 @@ class Search:
         factor = 1 + max(_WIGGLE, unit) * self._random.uniform(-1, 1, array.shape)
         return np.where(wide == np.rint(wide), wide, wide * factor).astype(array.dtype)
 
-    def _approach(self, key: Key) -> None:
+    def _approach(self, key: Key, most_futile: int) -> None:
         """Change the runs nearest to a goal until it is reached."""
         near = self._nearest(key)
         if not near:
             return
         best, futile = near[0], 0
         others = iter(near[1:4])
-        while key not in self.by and not self.is_over and futile < _FUTILE:
+        while key not in self.by and not self.is_over and futile < most_futile:
             changed = self._along_gradient(best, key) if futile == 0 else None
             tried = changed if changed is not None else [self._mutated(best.run, key)]
             for run in tried:
@@ -234,7 +241,7 @@ class Search:
                     if changed is not None:
                         break
             futile += 1
-            if futile == _FUTILE // 2 and (other := next(others, None)) is not None:
+            if futile % (_FUTILE // 2) == 0 and futile and (other := next(others, None)) is not None:
                 best = other
             self._trim()
 
@@ -362,7 +369,7 @@ class Search:
             for each in node.args
             if isinstance(each, int | float) and abs(each) < _LARGE
         }
-        return sorted(numbers)[:_POOL]
+        return sorted(numbers | {-each for each in numbers})[:_POOL]
 
     def _spec(self, call: Call, name: str) -> TensorSpec:
         return next(spec for spec in self._signatures[call.entry_point].tensor_inputs if spec.name == name)

@@ -322,3 +322,10 @@ def test_floats_are_called_on_equal_whole_numbers(example: Array, wanted: set[fl
 def test_equal_numbers_are_none_that_the_example_rules_out(example: Array) -> None:
     calls = _plan(_signature(f"x: float32[{example.size}]"), x=example.astype(np.float32)).calls
     assert not [call for call in calls if call.case.startswith("equal values")]
+
+
+def test_a_size_that_only_a_run_finds_is_no_goal() -> None:
+    signature = _signature("x: float32[n]", symbols=("n=2..9", "found=0..8"))
+    goals = [what for what, _ in inputs.size_goals(signature, {"x": np.zeros(4, np.float32)}, 0)]
+    assert goals
+    assert not any("found" in what for what in goals)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -12,15 +13,19 @@ import pytest
 import torch
 
 from aotpipe.backends import legalization
+from aotpipe.canonicalize import canonicalize
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import Exported
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize
 from aotpipe.validate.coverage import goals
 from aotpipe.validate.coverage.interpreter import Interpreter
 from aotpipe.validate.coverage.search import Run, Search, Seen
-from aotpipe.validate.inputs import Call, runs_unlike
+from aotpipe.validate.inputs import Call, plan, runs_unlike
 from aotpipe.validate.reference import example_inputs
+from tests.programs import branching
 from tests.unit.validate.coverage.models import Halving, Needle, Nested, Unreachable, X, exported, summed
 
 
@@ -66,6 +71,19 @@ def test_each_combination_of_the_operands_of_or():
 
     found = searched(Either())[0]
     assert {what for _, what in found.by} > set(goals.OPERANDS)
+
+
+def test_a_corner_that_no_gradient_leads_to(tmp_path: Path):
+    """Its largest element must fall, while its sum does not rise."""
+    module = branching.load(branching.source(1), tmp_path / "program.py")
+    made = export(canonicalize(as_spec(module.Model().eval(), args=branching.inputs()[0])))
+    signatures = legalize(made, legalization("torch")).signatures
+    example = example_inputs(made.canonical.entries[0])
+    found = Search(Interpreter(made), goals.targets(made), signatures, 0, accept=lambda _: True)
+    for planned in plan(signatures, {"forward": example}, seeds=8).calls:
+        found.observe((planned,))
+    found.look(tuple(run) for run in runs_unlike("forward", signatures["forward"], example, 0))
+    assert missed(found) == set()
 
 
 def test_one_integer_among_many():
