@@ -20,6 +20,8 @@ from aotpipe.canonicalize import recurrent_layers
 from aotpipe.passes.decompositions import (
     bessel,
     blas,
+    grid_sample,
+    histograms,
     indexing,
     jacobi,
     linalg,
@@ -33,7 +35,10 @@ from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 
 __all__ = ["Decomposition", "Table", "decompose", "of_libraries", "table"]
 
-_GROUPS: Final = (bessel, blas, indexing, jacobi, linalg, norm, ordering, pointwise, polynomials, resample)
+_GROUPS: Final = (
+    *(bessel, blas, grid_sample, histograms, indexing, jacobi, linalg),
+    *(norm, ordering, pointwise, polynomials, resample),
+)
 
 
 @cache

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
@@ -320,6 +321,27 @@ def nonzero_static(tensor: Tensor, *, size: int, fill_value: int = -1) -> Any:
     return torch.where(found.unsqueeze(-1) < 0, fill_value, torch.stack(rows, -1))
 
 
+def as_strided_scatter(
+    x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    """Written at the places that the strides name, where all lie in `x` and no two are the same."""
+    start: Any = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    if not all(map(static, (start, *size, *stride, *x.shape))) or not x.is_contiguous():
+        return NotImplemented
+    if not math.prod(size):
+        return x.clone()
+    places = np.full(tuple(size), start)
+    for along, step in zip(np.indices(tuple(size)), stride, strict=True):
+        places += along * step
+    if places.min() < 0 or places.max() >= x.numel() or np.unique(places).size < places.size:
+        return NotImplemented
+    index = torch.full([1] * len(size), start, dtype=torch.int64, device=x.device)
+    for dim, (count, step) in enumerate(zip(size, stride, strict=True)):
+        index = index + (iota(count, x) * step).reshape([-1 if at == dim else 1 for at in range(len(size))])
+    values = source.to(x.dtype).expand(size).reshape(-1)
+    return aten.index_put.default(x.reshape(-1), [index.reshape(-1)], values).reshape(x.shape)
+
+
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> Tensor:
     """Strides mean nothing in a graph of values."""
     return torch.empty(list(size), **kwargs)
@@ -341,6 +363,7 @@ DECOMPOSITIONS: Table = {
     **{getattr(aten, name).default: _by_places(name) for name in ("index_add", "index_copy")},
     aten.repeat_interleave.Tensor: repeat_interleave,
     aten.histc.default: histc,
+    aten.as_strided_scatter.default: as_strided_scatter,
     aten.empty_permuted.default: empty_permuted,
     **{
         op: decomposition_table[op]

@@ -97,6 +97,20 @@ def batch_norm_functional(
     return (*_batch_statistics(tensor, weight, bias, eps), mean, var)
 
 
+def batch_norm_with_update(
+    tensor: Tensor,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    found = batch_norm_functional(tensor, weight, bias, running_mean, running_var, True, momentum, eps)
+    # Between them is what a GPU's library keeps for the gradient.
+    return (*found[:3], tensor.new_empty(0, dtype=torch.uint8), *found[3:])
+
+
 def layer_norm(
     tensor: Tensor, normalized_shape: list[int], weight: Optional, bias: Optional, eps: float
 ) -> Triple:
@@ -159,6 +173,10 @@ def vector_norm(
         case _:
             new = values.pow(ord).sum(dims, keepdim).pow(1 / ord)
     return new.to(result)
+
+
+def dist(left: Tensor, right: Tensor, p: float = 2) -> Tensor:
+    return vector_norm(left - right, p)
 
 
 def _distance(difference: Tensor, p: float) -> Tensor:
@@ -245,11 +263,13 @@ DECOMPOSITIONS: Table = {
         _batch_statistics(tensor, weight, bias, eps)
     ),
     aten._native_batch_norm_legit_functional.default: batch_norm_functional,
+    aten._batch_norm_with_update_functional.default: batch_norm_with_update,
     aten.native_batch_norm.default: native_batch_norm,
     aten.native_layer_norm.default: layer_norm,
     aten.native_group_norm.default: group_norm,
     aten._weight_norm_interface.default: weight_norm,
     aten.linalg_vector_norm.default: vector_norm,
+    aten.dist.default: dist,
     aten._cdist_forward.default: cdist,
     aten._pdist_forward.default: pdist,
     aten._embedding_bag.default: embedding_bag,

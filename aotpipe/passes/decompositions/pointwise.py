@@ -108,6 +108,21 @@ def spherical_bessel_j0(x: Tensor) -> Tensor:
     return torch.where(small, series, torch.where(x.isinf(), 0.0, torch.sin(x) / divisor))
 
 
+def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The mantissa, from 0.5 to below 1, and the exponent, read from a float's bits (IEEE 754, 3.4)."""
+    value = widened(x)[0]
+    whole, bits, bias = (torch.int64, 52, 1022) if value.dtype == torch.float64 else (torch.int32, 23, 126)
+    # A subnormal number has no exponent of its own.
+    small = value.abs() < torch.finfo(value.dtype).smallest_normal
+    word = torch.where(small, value * 2.0**bits, value).view(whole)
+    field = (2 * bias + 3) << bits
+    exponent = ((word & field) >> bits) - bias
+    mantissa = ((word & ~field) | (bias << bits)).view(value.dtype)
+    plain = value.isfinite() & (value != 0)
+    exponent = torch.where(small, exponent - bits, exponent)
+    return (torch.where(plain, mantissa, value).to(x.dtype), torch.where(plain, exponent, 0).to(torch.int32))
+
+
 Masked = tuple[Tensor, Tensor]
 _FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -232,6 +247,7 @@ DECOMPOSITIONS: Table = {
     aten._conj.default: conjugate,
     aten.polar.default: polar,
     aten.polygamma.default: polygamma,
+    aten.frexp.Tensor: frexp,
     aten.special_spherical_bessel_j0.default: spherical_bessel_j0,
     aten.fake_quantize_per_tensor_affine_cachemask.default: per_tensor,
     aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: per_tensor_of_tensors,

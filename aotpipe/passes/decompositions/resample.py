@@ -22,7 +22,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table, iota, static, widened
+from aotpipe.passes.decompositions.entries import HALF, Decomposition, Table, iota, static, widened
 
 aten = torch.ops.aten
 
@@ -238,6 +238,49 @@ def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     return over_windows(x, [adaptive(size, count, x) for size, count in pairs])
 
 
+def fractional_max_pool(
+    x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
+) -> Any:
+    """Windows at places that a sample of each channel shifts (B. Graham, "Fractional Max-Pooling", 2014)."""
+    rank = len(output_size)
+    sizes, lead = x.shape[-rank:], x.shape[:-rank]
+    if x.dtype in HALF or not all(map(static, sizes)):
+        return NotImplemented
+    samples = random_samples.reshape(*lead, rank)
+    # In two dims eager takes the first sample for the columns.
+    samples = samples.flip(-1) if rank == 2 else samples
+    place: Any = 0
+    for dim, (size, width, out) in enumerate(zip(sizes, kernel_size, output_size, strict=True)):
+        at = (_shifted(samples.select(-1, dim), size, width, out).unsqueeze(-1) + iota(width, x)).reshape(
+            *lead, *_along(rank, dim, out), *_along(rank, dim, width)
+        )
+        place = place * size + at
+    found_at = place.flatten(-rank)
+    values = x.flatten(-rank).gather(-1, found_at.flatten(len(lead))).reshape(found_at.shape)
+    # The last NaN of a window, or the first of its largest elements.
+    is_nan = values != values
+    last_nan = torch.where(is_nan, iota(values.shape[-1], x), -1).amax(-1)
+    best = torch.where(is_nan, -math.inf, values).argmax(-1)
+    chosen = torch.where(last_nan >= 0, last_nan, best).unsqueeze(-1)
+    return values.gather(-1, chosen).squeeze(-1), found_at.gather(-1, chosen).squeeze(-1)
+
+
+def _along(rank: int, dim: int, size: int) -> list[int]:
+    return [size if axis == dim else 1 for axis in range(rank)]
+
+
+def _shifted(sample: Tensor, size: int, width: int, out: int) -> Tensor:
+    """Where the windows of a dim begin, `(*sample.shape, out)`."""
+    last = torch.full((*sample.shape, 1), size - width, dtype=torch.int64, device=sample.device)
+    if out == 1:
+        return last
+    ratio = sample.new_full((), size - width) / (out - 1)
+    shift = sample.unsqueeze(-1)
+    order = iota(out - 1, sample, sample.dtype)
+    starts = ((order + shift) * ratio).to(torch.int64) - (shift * ratio).to(torch.int64)
+    return torch.cat([starts, last], -1)
+
+
 DECOMPOSITIONS: Table = {
     **{
         op: decomposition_table[op]
@@ -254,4 +297,6 @@ DECOMPOSITIONS: Table = {
     aten._upsample_bicubic2d_aa.default: partial(antialiased, weight=_cubic, support=2.0),
     aten.adaptive_max_pool2d.default: adaptive_max_pool,
     aten.adaptive_max_pool3d.default: adaptive_max_pool,
+    aten.fractional_max_pool2d.default: fractional_max_pool,
+    aten.fractional_max_pool3d.default: fractional_max_pool,
 }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from aotpipe.passes.decompositions import indexing
 from tests.unit.backends.iree.decompositions.agree import check_op
+from tests.unit.passes.legal import check, model
 
 OPS = [
     "masked_scatter",
@@ -13,6 +16,7 @@ OPS = [
     "put",
     "repeat_interleave",
     "histc",
+    "as_strided_scatter",
     "nn_functional_embedding_bag",
 ]
 
@@ -20,3 +24,21 @@ OPS = [
 @pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str) -> None:
     check_op(op, "float32", among=OPS)
+
+
+def test_writes_by_strides_stay_in_their_operand() -> None:
+    x, ones = torch.randn(5, 4), torch.ones(2, 2)
+    for offset in (None, 4, 6):
+        found = indexing.as_strided_scatter(x[1:], ones, (2, 2), (4, 2), offset)
+        torch.testing.assert_close(found, torch.as_strided_scatter(x[1:], ones, (2, 2), (4, 2), offset))
+    outside, twice, ordered = (x[1:], (4, 2), 0), (x, (1, 1), 0), (x.mT, (4, 2), 0)
+    for operand, stride, offset in (outside, twice, ordered):
+        found = indexing.as_strided_scatter(operand, ones, (2, 2), stride, offset)
+        assert found is NotImplemented
+
+
+def test_a_diagonal_is_filled() -> None:
+    def forward(model: object, x: torch.Tensor) -> torch.Tensor:
+        return (x + 1).fill_diagonal_(7.0)
+
+    check(model(forward), (torch.randn(3, 4),), (torch.randn(3, 4),))

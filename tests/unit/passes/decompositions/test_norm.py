@@ -11,6 +11,7 @@ OPS = [
     "nn_functional_group_norm",
     "nn_functional_batch_norm",
     "nn_functional_instance_norm",
+    "_batch_norm_with_update",
     "nn_functional_rms_norm",
     "nn_functional_local_response_norm",
 ]

@@ -10,7 +10,7 @@ from tests.programs.through import Together
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 from tests.unit.passes.legal import Runner, legal
 
-OPS = ["cdist", "nn_functional_pdist", "nn_functional_embedding_bag"]
+OPS = ["dist", "cdist", "nn_functional_pdist", "nn_functional_embedding_bag"]
 
 
 @pytest.mark.parametrize("op", OPS)

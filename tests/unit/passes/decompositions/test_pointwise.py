@@ -39,6 +39,23 @@ def test_spherical_bessel_j0_builds(backend: object) -> None:
     backend.check(SphericalBessel(), (WIDE,))
 
 
+class Parts(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return *torch.frexp(x), *torch.frexp(x[3])
+
+
+@pytest.mark.parametrize("backend", [through, on_xla], ids=["iree", "xla"])
+def test_frexp_builds(backend: object) -> None:
+    backend.check(Parts(), (WIDE,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_frexp_is_exact(dtype: torch.dtype) -> None:
+    subnormal = torch.tensor([1e-40, -3e-42, 1e-310, 6e-8, 6.1e-5], dtype=torch.float64)
+    x = torch.cat([WIDE.double(), subnormal]).to(dtype)
+    torch.testing.assert_close(pointwise.frexp(x), tuple(torch.frexp(x)), rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_polygamma(n: int) -> None:
     arguments = torch.linspace(0.3, 40, 500)

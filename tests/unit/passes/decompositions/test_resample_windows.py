@@ -65,3 +65,17 @@ def test_positions_over_sizes_that_vary() -> None:
 class Few2d(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return F.adaptive_max_pool2d(x, (3, 2), return_indices=True)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("lead", [(3,), (2, 3)], ids=str)
+def test_fractional_pooling_by_given_samples_is_eagers(lead: tuple[int, ...], rank: int) -> None:
+    torch.manual_seed(0)
+    op = getattr(torch.ops.aten, f"fractional_max_pool{rank}d").default
+    samples = torch.rand((1, *lead, rank) if len(lead) == 1 else (*lead, rank))
+    x = torch.randn(*lead, *(9, 8, 7)[:rank])
+    x[x > 1.5] = torch.nan
+    x[x < -1] = -torch.inf
+    for kernel, out in (([2, 3, 1][:rank], [4, 3, 5][:rank]), ([2] * rank, [1] * rank)):
+        found = resample.fractional_max_pool(x, kernel, out, samples)
+        torch.testing.assert_close(found, op(x, kernel, out, samples), equal_nan=True)
