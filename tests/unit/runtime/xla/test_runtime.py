@@ -24,7 +24,7 @@ from aotpipe.errors import (
 )
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.runtime import tensor_file
-from aotpipe.runtime.xla import runtime
+from aotpipe.runtime.xla import buffers, runtime
 from tests.programs import on_xla, through
 
 
@@ -58,6 +58,22 @@ def test_a_violated_assert_leaves_the_state(made: Any) -> None:
         np.testing.assert_allclose(runner.infer({"x": X})["output"], 2 * first, rtol=1e-6)
         runner.reset()
         np.testing.assert_array_equal(runner.infer({"x": X})["output"], first)
+
+
+def test_a_program_that_checks_its_inputs_has_them_for_itself(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads them for the assert and again for what the assert allows."""
+    upload, copied = buffers.Memory.upload, []
+
+    def noted(memory: Any, array: Any, *args: Any, **options: Any) -> Any:
+        copied.append((array.size, options.get("copied", False)))
+        return upload(memory, array, *args, **options)
+
+    with on_xla.load(*made) as runner:
+        monkeypatch.setattr(buffers.Memory, "upload", noted)
+        runner.infer({"x": X})
+        assert copied == [(4, True)]
 
 
 def test_outputs_are_the_callers_own(made: Any) -> None:
@@ -128,7 +144,7 @@ sys.modules["jax"] = sys.modules["torch"] = None
 import numpy as np
 from pathlib import Path
 from aotpipe.runtime import tensor_file as tensors
-from aotpipe.runtime.xla import runtime
+from aotpipe.runtime.xla import buffers, runtime
 from aotpipe.core.signature import Signature
 folder = Path({str(tmp_path)!r})
 arrays = tensors.read(folder / "w")
