@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +26,7 @@ from aotpipe.errors import (
 )
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.runtime import tensor_file
+from aotpipe.runtime.process import python_path
 from aotpipe.runtime.xla import buffers, runtime
 from tests.programs import on_xla, through
 
@@ -130,6 +133,39 @@ def test_a_state_of_no_entry_point_is_ignored(made: Any) -> None:
         initial_state={"count": arrays["count"], "other": np.zeros(3)},
     ) as runner:
         assert np.all(np.isfinite(runner.infer({"x": X})["output"]))
+
+
+_FORKED = """\
+import os, pickle, sys
+import numpy as np
+from aotpipe.errors import ProgramCrashed
+from aotpipe.runtime.xla import runtime
+
+given = pickle.load(open(sys.argv[1], "rb"))
+call = {"x": np.ones((1, 4), np.float32)}
+with runtime.load(**given) as runner:
+    want = runner.infer(call)["output"]
+    if not (child := os.fork()):
+        try:
+            runner.infer(call)
+        except ProgramCrashed as error:
+            assert "forked" in str(error)
+        with runtime.load(**given) as own:
+            assert np.array_equal(own.infer(call)["output"], want)
+        sys.exit(7)
+    _, status = os.waitpid(child, 0)
+    runner.reset()
+    assert np.array_equal(runner.infer(call)["output"], want)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_child_loads_its_own(made: Any, tmp_path: Path) -> None:
+    """It waited for the threads of its parent's client, for ever."""
+    program, lowered = made
+    (tmp_path / "given").write_bytes(pickle.dumps(on_xla.given(program, lowered)))
+    argv = [sys.executable, "-c", _FORKED, str(tmp_path / "given")]
+    assert subprocess.run(argv, timeout=60, env={**os.environ, "PYTHONPATH": python_path()}).returncode == 7
 
 
 def test_it_runs_without_torch_and_jax(made: Any, tmp_path: Path) -> None:
