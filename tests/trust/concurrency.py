@@ -6,6 +6,7 @@ part calls one runner again and again, and looks at the memory of the process.
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import os
 import random
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import default_rng  # before a fork: numpy imports it when it is first used
 
 from tests.trust import models
 from tests.trust.models import WIDTH
@@ -56,7 +58,7 @@ def judge(counts: Any) -> tuple[str, bool]:
 
 def _call(number: int) -> tuple[dict[str, Any], Any]:
     """An input that no other call has, of small integers, so that every order of the sum is exact."""
-    draw = np.random.default_rng(number)
+    draw = default_rng(number)
     x = draw.integers(-50, 50, (4, WIDTH)).astype(np.float32)
     x[0, :2] = number % 1000, number // 1000
     ids = draw.integers(0, WIDTH, WIDTH)
@@ -124,6 +126,7 @@ def _in_child(bundle: Path, runner: Any, chosen: tuple[str, str]) -> int:
     import aotpipe
     from aotpipe.errors import ProgramCrashed
 
+    faulthandler.dump_traceback_later(_CHILD_S / 2)  # where it hangs
     try:
         inputs, want = _call(os.getpid())
         try:
