@@ -12,7 +12,7 @@ WANTED = (
     "artifact too"
 )
 _ROOT = Path(__file__).resolve().parents[2]
-UNITS = ["cond_activation", "newton", "newton --target xla-cpu-host"]
+UNITS = ["cond_activation", "newton"]
 
 
 def run(unit: str, folder: Path) -> dict[str, float]:
