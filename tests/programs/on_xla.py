@@ -45,12 +45,17 @@ def payload(lowered: Lowered, **changes: Any) -> bytes:
 
 def load(program: Legal, lowered: Lowered, **changes: Any) -> runtime.Runner:
     """Load a lowered program with its weights."""
-    return runtime.load(
-        payload(lowered, **changes),
-        signatures={entry.name: entry.signature for entry in program.entries},
-        weights={key: view_numpy(value) for key, value in program.weights.items()},
-        initial_state={key: view_numpy(value) for key, value in program.initial_state.items()},
-    )
+    return runtime.load(**given(program, lowered, **changes))
+
+
+def given(program: Legal, lowered: Lowered, **changes: Any) -> dict[str, Any]:
+    """What `runtime.load` takes of a lowered program."""
+    return {
+        "payload": payload(lowered, **changes),
+        "signatures": {entry.name: entry.signature for entry in program.entries},
+        "weights": {key: view_numpy(value) for key, value in program.weights.items()},
+        "initial_state": {key: view_numpy(value) for key, value in program.initial_state.items()},
+    }
 
 
 def check(

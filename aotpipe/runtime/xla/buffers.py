@@ -42,14 +42,13 @@ class ShardedArray:
 class Memory:
     """The memory of devices, each of which has its part of every array; one has the whole, and no sharding.
 
-    What a device can read where it is stays there.
+    What a device can read where it is stays there, unless it is told to take a copy.
     """
 
     def __init__(self, devices: Sequence[Any]) -> None:
         self._xla = clients.bindings()
         self._devices = list(devices)
         self._list = self._xla.DeviceList(tuple(devices))
-        self._semantics = self._xla.HostBufferSemantics.ZERO_COPY
         self._xla_shardings: dict[str, Any] = {}
 
     @cached_property
@@ -61,8 +60,11 @@ class Memory:
             _internal_device_list=self._list,
         )
 
-    def upload(self, array: Array, sharding: Sharding | None = None) -> Any:
-        """A buffer on each device with its part of an array, which must not change while these live."""
+    def upload(self, array: Array, sharding: Sharding | None = None, *, copied: bool = False) -> Any:
+        """A buffer on each device with its part of an array.
+
+        Unless it is `copied`, it must not change while these live.
+        """
         devices = range(len(self._devices))
         # All devices read one array where each has the whole of it.
         parts = (
@@ -70,7 +72,7 @@ class Memory:
             if sharding is None or sharding.is_replicated
             else [np.ascontiguousarray(array[sharding.part(device, array.shape)]) for device in devices]
         )
-        return self._put(array.shape, array.dtype, sharding, parts)
+        return self._put(array.shape, array.dtype, sharding, parts, copied=copied)
 
     def results(self, parts: Sequence[Sequence[Any]], places: Sequence[Any]) -> list[ShardedArray]:
         """The results of a program, of which each device gave its part.
@@ -103,10 +105,20 @@ class Memory:
         """The value of a bool, which every device has."""
         return bool(_view(result.parts[0]))
 
-    def _put(self, shape: tuple[int, ...], dtype: Any, sharding: Sharding | None, parts: list[Any]) -> Any:
+    def _put(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any,
+        sharding: Sharding | None,
+        parts: list[Any],
+        *,
+        copied: bool = False,
+    ) -> Any:
         kind, placed = _Type(shape, np.dtype(dtype)), self._of_xla(sharding)
+        every = self._xla.HostBufferSemantics
+        semantics = every.IMMUTABLE_ONLY_DURING_CALL if copied else every.ZERO_COPY
         return self._xla.batched_device_put(
-            kind, placed, parts, self._devices, True, False, self._semantics, enable_x64=True
+            kind, placed, parts, self._devices, True, False, semantics, enable_x64=True
         )
 
     def _of_xla(self, sharding: Sharding | None) -> Any:

@@ -6,11 +6,11 @@ platform has no device here.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +18,23 @@ import numpy as np
 from aotpipe.errors import IncompatibleHost
 
 _lock = threading.Lock()
+_clients: dict[tuple[str, int, int | None], Any] = {}
 # XLA sizes the thread pool of a client by these when it is made.
 _THREADS: Final = "NPROC"
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 _NO_INFO: Final = "1"
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for each in _clients.values():
+        # A child has none of their threads, for which loading a program waits, and so does their destructor.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def bindings() -> Any:
@@ -47,8 +60,11 @@ def devices(platform: str, count: int, threads: int | None = None) -> tuple[Any,
 
     A program runs on so many threads, or one per core; the number counts for the first client only.
     """
+    key = (platform, count, threads)
     with _lock:
-        return tuple(_client(platform, count, threads).devices())
+        if key not in _clients:
+            _clients[key] = _created(*key)
+        return tuple(_clients[key].devices())
 
 
 def options(ids: Sequence[int], decided: Sequence[bool] = ()) -> Any:
@@ -71,8 +87,7 @@ def options(ids: Sequence[int], decided: Sequence[bool] = ()) -> Any:
     return found
 
 
-@cache
-def _client(platform: str, count: int, threads: int | None) -> Any:
+def _created(platform: str, count: int, threads: int | None) -> Any:
     xla = bindings()
     if platform != "cpu":
         raise IncompatibleHost(f"this machine has no {platform} device that aotpipe can run on")

@@ -20,6 +20,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -112,11 +113,14 @@ class Runner(BaseRunner[_Entry]):
 
     def _invoke(self, entry: _Entry, program: _Program, arrays: Sequence[Array]) -> list[Any]:
         first = len(program.weights) + len(entry.state)
+        # A program reads an input anew for an assert and for what the assert allows, and another thread may
+        # write to the caller's array in between.
+        upload = partial(self._memory.upload, copied=bool(entry.asserts))
         try:
             arguments = [
                 *program.weights,
                 *(self._state[name] for name in entry.state),
-                *map(self._memory.upload, arrays, program.argument_shardings[first:]),
+                *map(upload, arrays, program.argument_shardings[first:]),
             ]
             done = program.executable.execute_sharded(arguments)
             parts = done.disassemble_into_single_device_arrays()

@@ -1,4 +1,5 @@
 import timeit
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -33,7 +34,7 @@ def call(batch=2, **changes):
 def test_arrays_come_back_in_order_and_not_copied():
     inputs = call(3)
     arrays, sizes = check(TWO, dict(reversed(inputs.items())))
-    assert arrays[0] is inputs["x"]
+    assert arrays[0].ctypes.data == inputs["x"].ctypes.data
     assert arrays[1].tolist() == inputs["ids"].tolist()  # with a range, by which a program may index
     assert sizes == {"batch": 3}
 
@@ -246,6 +247,24 @@ def test_what_another_thread_writes_after_the_check_does_not_reach_a_program(mon
     (array,), _ = Checker(IDS).check({"ids": ids})
     assert array.tolist() == [0, 1, 2, 3]
     assert ids[0] == 1 << 40
+
+
+def test_another_shape_after_the_check_does_not_reach_a_program(monkeypatch):
+    """A program read beyond the array, and died by SIGSEGV."""
+    x = np.zeros((2, 6), np.float32)
+    checker = Checker(signature("x: float32[n, 6]", symbols=["n=1.."]))
+    bind = checker._bind
+
+    def bind_and_race(shapes):
+        sizes = bind(shapes)
+        with warnings.catch_warnings(action="ignore"):  # of numpy, which is about to forbid it
+            x.shape = (12, 1)
+        return sizes
+
+    monkeypatch.setattr(checker, "_bind", bind_and_race)
+    (array,), sizes = checker.check({"x": x})
+    assert (array.shape, sizes["n"], x.shape) == ((2, 6), 2, (12, 1))
+    assert np.shares_memory(array, x)
 
 
 @pytest.mark.parametrize(("dims", "said"), [("n", "larger than this machine's memory"), ("4", "wants 4")])

@@ -105,12 +105,12 @@ def _added(root: Path, draw: np.random.Generator) -> None:
     (root / f"programs/more{draw.integers(9)}").write_bytes(b"")
 
 
-_TAMPERING = [_flipped, _forged, _renamed, _signature, _cut, _added]
+TAMPERING = [_flipped, _forged, _renamed, _signature, _cut, _added]
 
 
 @pytest.mark.parametrize("seed", sweep(range(100), quick=12))
 def test_a_tampered_bundle_is_refused(copied, pair, seed):
-    _TAMPERING[seed % len(_TAMPERING)](copied, np.random.default_rng(seed))
+    TAMPERING[seed % len(TAMPERING)](copied, np.random.default_rng(seed))
     with pytest.raises((SignatureInvalid, BundleCorrupt)):
         aotpipe.verify(copied, pair[1])
 

@@ -23,6 +23,17 @@ def test_arrays_round_trip(dtype: type, shape: tuple[int, ...]) -> None:
     assert not np.shares_memory(back, array)
 
 
+def test_a_copy_does_not_see_what_is_written_later() -> None:
+    """As arrays are that a program checks; of others a device that can reads the memory of the host."""
+    room = np.zeros(64, np.int64)
+    array = room[-room.ctypes.data % 64 // 8 :][:32]
+    memory = buffers.Memory(clients.devices("cpu", 1))
+    uploaded = [memory.upload(array, copied=copied) for copied in (True, False)]
+    array[:] = 7
+    found = [memory.download(result).max() for result in memory.results([[each] for each in uploaded], ())]
+    assert found == [0, 7]
+
+
 def test_truth() -> None:
     memory = buffers.Memory(clients.devices("cpu", 1))
     for value in (True, False):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +26,8 @@ from aotpipe.errors import (
 )
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.runtime import tensor_file
-from aotpipe.runtime.xla import runtime
+from aotpipe.runtime.process import python_path
+from aotpipe.runtime.xla import buffers, runtime
 from tests.programs import on_xla, through
 
 
@@ -58,6 +61,22 @@ def test_a_violated_assert_leaves_the_state(made: Any) -> None:
         np.testing.assert_allclose(runner.infer({"x": X})["output"], 2 * first, rtol=1e-6)
         runner.reset()
         np.testing.assert_array_equal(runner.infer({"x": X})["output"], first)
+
+
+def test_a_program_that_checks_its_inputs_has_them_for_itself(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads them for the assert and again for what the assert allows."""
+    upload, copied = buffers.Memory.upload, []
+
+    def noted(memory: Any, array: Any, *args: Any, **options: Any) -> Any:
+        copied.append((array.size, options.get("copied", False)))
+        return upload(memory, array, *args, **options)
+
+    with on_xla.load(*made) as runner:
+        monkeypatch.setattr(buffers.Memory, "upload", noted)
+        runner.infer({"x": X})
+        assert copied == [(4, True)]
 
 
 def test_outputs_are_the_callers_own(made: Any) -> None:
@@ -116,6 +135,39 @@ def test_a_state_of_no_entry_point_is_ignored(made: Any) -> None:
         assert np.all(np.isfinite(runner.infer({"x": X})["output"]))
 
 
+_FORKED = """\
+import os, pickle, sys
+import numpy as np
+from aotpipe.errors import ProgramCrashed
+from aotpipe.runtime.xla import runtime
+
+given = pickle.load(open(sys.argv[1], "rb"))
+call = {"x": np.ones((1, 4), np.float32)}
+with runtime.load(**given) as runner:
+    want = runner.infer(call)["output"]
+    if not (child := os.fork()):
+        try:
+            runner.infer(call)
+        except ProgramCrashed as error:
+            assert "forked" in str(error)
+        with runtime.load(**given) as own:
+            assert np.array_equal(own.infer(call)["output"], want)
+        sys.exit(7)
+    _, status = os.waitpid(child, 0)
+    runner.reset()
+    assert np.array_equal(runner.infer(call)["output"], want)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_child_loads_its_own(made: Any, tmp_path: Path) -> None:
+    """It waited for the threads of its parent's client, for ever."""
+    program, lowered = made
+    (tmp_path / "given").write_bytes(pickle.dumps(on_xla.given(program, lowered)))
+    argv = [sys.executable, "-c", _FORKED, str(tmp_path / "given")]
+    assert subprocess.run(argv, timeout=60, env={**os.environ, "PYTHONPATH": python_path()}).returncode == 7
+
+
 def test_it_runs_without_torch_and_jax(made: Any, tmp_path: Path) -> None:
     program, lowered = made
     (tmp_path / "program").write_bytes(on_xla.payload(lowered))
@@ -128,7 +180,7 @@ sys.modules["jax"] = sys.modules["torch"] = None
 import numpy as np
 from pathlib import Path
 from aotpipe.runtime import tensor_file as tensors
-from aotpipe.runtime.xla import runtime
+from aotpipe.runtime.xla import buffers, runtime
 from aotpipe.core.signature import Signature
 folder = Path({str(tmp_path)!r})
 arrays = tensors.read(folder / "w")
