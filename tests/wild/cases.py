@@ -14,7 +14,7 @@ from typing import Any, Final
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]
 
-MODULES: Final = ("vision", "sequences", "science", "assorted", "images_and_signals", "drawn")
+MODULES: Final = ("vision", "sequences", "science", "assorted", "images_and_signals", "drawn", "second_draw")
 """The modules of this folder that declare cases."""
 
 
