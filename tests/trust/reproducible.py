@@ -33,4 +33,4 @@ def judge(counts: Any) -> tuple[str, bool]:
         f"archive, attestations); the day varied for {counts['days']:.0f}"
         + (" (install faketime)" if counts["days"] < counts["models"] else "")
     )
-    return figure, counts["equal"] == counts["models"] == counts["days"]
+    return figure, 0 < counts["models"] == counts["equal"] == counts["days"]
