@@ -103,7 +103,7 @@ def _specialized(
     taken = ((one.name, (*made.signature.symbols, *made.signature.guards)) for one, made in pairs)
     sizes_of_each = "; ".join(f"{name}: {', '.join(map(str, each)) or 'one size'}" for name, each in taken)
     if raising.said:
-        message = f"{raising.said}\nno program takes such sizes: {sizes_of_each}"
+        message = f"{raising.said}\na call of such sizes is refused before it runs; taken are {sizes_of_each}"
         hint = refused.hint or "narrow the Dims to the sizes that the model takes"
         where = raising.where or refused.where
         findings.append(entry.finding("sizes-without-program", message, hint=hint, where=where, warns=True))
