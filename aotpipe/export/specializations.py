@@ -97,14 +97,17 @@ class Raising:
         self._entry = entry
         self._roots = resized_examples.roots(entry)
         self._example = resized_examples.values(entry)
+        self._asked = 0
 
     def next_sizes(self, left: Sequence[Sizes]) -> tuple[Sizes | None, Sequence[Sizes]]:
         """The sizes to trace next, and those of `left` at which the model is not known to raise.
 
-        The sizes are near the example's, and inside the ranges where there are such. They are None where the
-        model raises at all that were called.
+        They are inside the ranges where there are such, and near the example's at first. Later ones are any
+        of these: of the programs that are left, the one that takes most sizes is the likeliest. They are None
+        where the model raises at all sizes that were called.
         """
-        sizes = self._nearest(left)
+        self._asked += 1
+        sizes = self._chosen(left)
         if not self._raises_at(sizes):
             return sizes, left
         places = np.random.default_rng(0).permutation(len(left))[:_MOST_CALLS].tolist()
@@ -113,7 +116,7 @@ class Raising:
         if not answering:
             return None, ()
         left = [each for each in left if not self._raises.get(tuple(each.values()))]
-        return self._nearest(answering), left
+        return self._chosen(answering), left
 
     def _raises_at(self, sizes: Sizes) -> bool:
         key = tuple(sizes.values())
@@ -127,25 +130,31 @@ class Raising:
                 self.where = source.from_exception(error)
         return self._raises[key]
 
-    def _nearest(self, left: Sequence[Sizes]) -> Sizes:
-        def unlike(sizes: Sizes) -> tuple[int, int]:
-            special = sum(
+    def _chosen(self, left: Sequence[Sizes]) -> Sizes:
+        def special(sizes: Sizes) -> int:
+            return sum(
                 size < 2 or size in (self._roots[name].min, self._roots[name].max)
                 for name, size in sizes.items()
             )
-            return special, sum(abs(size - self._example[name]) for name, size in sizes.items())
 
-        return min(left, key=unlike)
+        def distance(sizes: Sizes) -> int:
+            return sum(abs(size - self._example[name]) for name, size in sizes.items())
+
+        least = min(map(special, left))
+        usual = [each for each in left if special(each) == least]
+        if self._asked == 1:
+            return min(usual, key=distance)
+        return usual[int(np.random.default_rng(self._asked).integers(len(usual)))]
 
 
 def is_hopeless(found: int, left: int, total: int) -> bool:
     """Whether `MOST` programs are reached, or more than as many again would have to be made.
 
-    The latter is told by how many sizes a program takes on average. The first one says little about it, since
-    a size such as 1 often has a program of its own.
+    The latter is told by how many sizes a program takes on average. The first two say little about it: they
+    are near the example, which is often of few sizes (a multiple that needs no padding).
     """
     average = (total - left) / found
-    return found >= MOST or (found > 1 and left > average * MOST)
+    return found >= MOST or (found > 2 and left > average * MOST)
 
 
 def takes(entry: CanonicalEntry, signature: Signature, sizes: Sizes) -> bool:
