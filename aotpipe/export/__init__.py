@@ -97,7 +97,7 @@ def _specialized(
         if len(left) == len(before) and pairs[1:]:
             raise refused
     if raising.said:
-        if specializations.is_fixed(entry, [made.signature for _, made in pairs], every):
+        if specializations.is_fixed(entry, [made.signature for _, made in pairs]):
             raise refused
         pairs = [_of_multiples(*pair, every) for pair in pairs]
     taken = ((one.name, (*made.signature.symbols, *made.signature.guards)) for one, made in pairs)

@@ -58,9 +58,7 @@ class Unsupported(Exception):
 def sizes_of(entry: CanonicalEntry) -> list[Sizes]:
     """The sizes of the Dims' ranges: all of them, or the ends and some of each range in any combination."""
     roots = resized_examples.roots(entry)
-    ends = [
-        (dim.min, dim.max if dim.max is not None else max(dim.min, 1) + _UNBOUNDED) for dim in roots.values()
-    ]
+    ends = list(map(_ends, roots.values()))
     if math.prod(high - low + 1 for low, high in ends) <= _MOST_SIZES:
         chosen: Any = itertools.product(*(range(low, high + 1) for low, high in ends))
     else:
@@ -68,6 +66,10 @@ def sizes_of(entry: CanonicalEntry) -> list[Sizes]:
         columns = [random.integers(low, high, _MOST_SIZES, endpoint=True).tolist() for low, high in ends]
         chosen = [*itertools.product(*ends), *zip(*columns, strict=True)]
     return [dict(zip(roots, each, strict=True)) for each in chosen]
+
+
+def _ends(dim: Dim) -> tuple[int, int]:
+    return dim.min, max(dim.min, 1) + _UNBOUNDED if dim.max is None else dim.max
 
 
 def at(entry: CanonicalEntry, sizes: Sizes, number: int) -> CanonicalEntry:
@@ -170,12 +172,27 @@ def takes(entry: CanonicalEntry, signature: Signature, sizes: Sizes) -> bool:
     return admits(signature, sizes)
 
 
-def is_fixed(entry: CanonicalEntry, signatures: Sequence[Signature], every: Sequence[Sizes]) -> bool:
+def _taken_along(entry: CanonicalEntry, signatures: Sequence[Signature], name: str) -> list[int]:
+    """The sizes of one Dim that programs take, beside the example's of the others.
+
+    `sizes_of` has some sizes of several long ranges, which may be none of the few that are taken. Of a range
+    longer than that, the sizes around the example's are tried.
+    """
+    example = resized_examples.values(entry)
+    low, high = _ends(resized_examples.roots(entry)[name])
+    first = max(low, min(example[name] - _MOST_SIZES // 2, high - _MOST_SIZES))
+    return [
+        size
+        for size in range(first, min(high, first + _MOST_SIZES) + 1)
+        if any(takes(entry, signature, {**example, name: size}) for signature in signatures)
+    ]
+
+
+def is_fixed(entry: CanonicalEntry, signatures: Sequence[Signature]) -> bool:
     """Whether a Dim does not vary: of its sizes, programs take one alone beside 0 and 1, which broadcast."""
-    taken = [each for each in every if any(takes(entry, signature, each) for signature in signatures)]
     return any(
-        len({each[name] for each in taken} - {0, 1}) < 2 < len({each[name] for each in every} - {0, 1})
-        for name in resized_examples.roots(entry)
+        len({*_taken_along(entry, signatures, name)} - {0, 1}) < 2 < len({*range(low, high + 1)} - {0, 1})
+        for name, (low, high) in ((name, _ends(dim)) for name, dim in resized_examples.roots(entry).items())
     )
 
 
@@ -186,21 +203,24 @@ def multiples(
 
     None where a program takes something else than all multiples of a number for each Dim.
     """
-    taken = [sizes for sizes in every if takes(entry, signature, sizes)]
     roots = resized_examples.roots(entry)
-    values = {name: {sizes[name] for sizes in taken} for name in roots}
+    if any(high - low > _MOST_SIZES for low, high in map(_ends, roots.values())):
+        return None
+    values = {name: _taken_along(entry, [signature], name) for name in roots}
+    ends = {name: (min(each, default=0), max(each, default=0)) for name, each in values.items()}
     factors = {name: math.gcd(*each) for name, each in values.items()}
-    if not taken or max(factors.values()) < 2:
+    if any(low == high or not low for low, high in ends.values()) or max(factors.values()) < 2:
         return None
-    ends = {name: (min(each), max(each)) for name, each in values.items()}
-    if any(low == high or not low for low, high in ends.values()):
+
+    def is_multiple(sizes: Sizes) -> bool:
+        return all(
+            low <= sizes[name] <= high and not sizes[name] % factors[name]
+            for name, (low, high) in ends.items()
+        )
+
+    if any(values[name] != [*range(low, high + 1, factors[name])] for name, (low, high) in ends.items()):
         return None
-    if taken != [
-        sizes
-        for sizes in every
-        if all(low <= sizes[name] <= high for name, (low, high) in ends.items())
-        and not any(sizes[name] % factor for name, factor in factors.items())
-    ]:
+    if any(is_multiple(sizes) is not takes(entry, signature, sizes) for sizes in every):
         return None
     made: dict[str, Dim] = {}
     for name, root in roots.items():

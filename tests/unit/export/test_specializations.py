@@ -189,6 +189,19 @@ def test_sizes_that_are_all_multiples_are_traced_as_multiples(tmp_path: Path) ->
     assert {row.status for row in built.report.targets} == {"executed"}
 
 
+@pytest.mark.parametrize("block", [16, 64])
+def test_multiples_of_two_long_ranges_are_found(block: int) -> None:
+    """Of two thousand sizes that were drawn, hardly any was taken: such Dims were refused."""
+
+    def largest(x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] // block, block, x.shape[1] // block, block).amax((1, 3))
+
+    shapes = {"x": {0: Dim("h", min=33, max=1000), 1: Dim("w", min=33, max=1000)}}
+    (entry,) = exported(largest, torch.randn(128, 192), shapes=shapes).entries
+    assert entry.signature.guards == (f"h % {block} == 0", f"w % {block} == 0")
+    assert all(admits(entry.signature, {"h": h, "w": 960}) for h in range(64, 1000, 64))
+
+
 def padded(x: torch.Tensor) -> torch.Tensor:
     """Pads to whole blocks of blocks, each in a branch of its own."""
     for block in (2, 16):
