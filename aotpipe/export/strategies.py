@@ -169,6 +169,8 @@ def _traced(entry: CanonicalEntry) -> Traced:
         return _stateless(entry)
     except lift.UnknownState as late:
         return _stateful(entry, late.state)
+    except StateRefused as error:
+        raise discovery.refused(error, [entry]) from error
 
 
 def _stateless(entry: CanonicalEntry) -> Traced:
@@ -191,7 +193,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         with listening() as log:
             try:
                 program = _export(entry, strategy)
-            except lift.UnknownState:
+            except (lift.UnknownState, StateRefused):
                 raise
             except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
                 if first is None:
@@ -259,6 +261,7 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
         lifted = lift.LiftedModel(entry.module, state)
         try:
             traced = staged(entry, None, lifted.module)
+            lifted.name_state(traced.program)
         except lift.UnknownState as late:
             state = late.state
             continue
@@ -273,7 +276,6 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
             notes.append(_recomputed(entry, found.ignored[len(state.ignored) :], refused.where))
             state = found
             continue
-        lifted.name_state(traced.program)
         return replace(traced, state=state, findings=(*traced.findings, *notes))
     raise AssertionError("a state that grows without end is refused")
 
@@ -517,6 +519,8 @@ def _export(
                 entry.module if module is None else module, args, kwargs, dynamic_shapes=shapes, strict=strict
             )
     diagnosis.require_no_transform(program, entry.name)
+    if module is None:
+        lift.require_known_writes(entry.module, entry.state, program)
     return program
 
 

@@ -362,7 +362,9 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     del requires_grad  # a program has no gradients
     if not isinstance(data, list | tuple):
         found = as_tensor(data)
-        wanted = found.dtype if dtype is None else dtype
+        is_number = host_scalars.is_host_scalar(found)
+        own = host_scalars.default_dtype(found.dtype) if is_number else found.dtype
+        wanted = own if dtype is None else dtype
         return host_scalars.as_plain_tensor(found.to(device=device, dtype=wanted, copy=True))
     if dynamic_list.is_dynamic_list(data):
         return list_functions.as_tensor(data, dtype).to(device=device)

@@ -25,6 +25,11 @@ def _number_in(leaf: Any) -> Any:
     raise refusal("`torch.tensor` of a list that grows, of more than numbers", "append tuples of numbers")
 
 
+def _of_numbers(leaf: Any, buffer: torch.Tensor) -> torch.Tensor:
+    """What torch makes of Python's numbers: floats of the default dtype, whatever a run holds them in."""
+    return buffer.to(host_scalars.default_dtype(buffer.dtype)) if leaf.number else buffer
+
+
 def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
     """`torch.tensor(items)` of a list that grows, of numbers or of tuples or lists of as many numbers."""
     found = whole(list(items))
@@ -34,13 +39,16 @@ def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
     if flat:
         columns = iter(found.buffers)
         parts = [
-            next(columns) if isinstance(leaf, Leaf) else torch.full((slots([found]),), _number_in(leaf))
+            _of_numbers(leaf, next(columns))
+            if isinstance(leaf, Leaf)
+            else torch.full((slots([found]),), _number_in(leaf))
             for leaf in found.kind.leaves
         ]
         wide = functools.reduce(host_scalars.promoted, (part.dtype for part in parts))
         buffer = torch.stack([part.to(wide) for part in parts], 1)
     else:
         found, buffer, _ = numbers([found], "`torch.tensor`")
+        buffer = _of_numbers(found.kind.leaves[0], buffer)
     wanted = buffer.dtype if dtype is None else dtype
     if dtype is None and wanted != torch.get_default_dtype():
         # Of no numbers, torch makes floats.

@@ -10,6 +10,7 @@ Raises `UnknownState`, with the state to try next, when a call leaves what the s
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,8 +21,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from aotpipe.canonicalize import modules
+from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.inputs.pytrees import unique
-from aotpipe.canonicalize.state import layouts
+from aotpipe.canonicalize.state import layouts, sharing
 from aotpipe.canonicalize.state.layouts import Leaf, Node, Path, Slot, Snapshot, Tree
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads, without_form
 from aotpipe.canonicalize.trace import dry_run, regions
@@ -48,15 +50,18 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
 
     Raises:
         UnknownState: The model keeps what no state is known of.
+        StateRefused: It writes a buffer in place that shares memory with another tensor that it keeps.
     """
     known = State((), ((),)) if state is None else state
     watches: list[object_graph.Watch] = []
+    shares = sharing.Sharing(module, state)
     late: list[object_graph.Root] = []
 
     def before(*_: object) -> None:
         # torch has put its own tensors in the place of the model's by now.
         watches[:] = [object_graph.Watch(module)]
         seen.begin()
+        shares.begin()
 
     def after(*_: object) -> None:
         late[:] = [root for root in watches[0].unregistered() if not known.knows(root)]
@@ -64,6 +69,8 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
         if late:
             watches[0].restore()
             raise UnknownState(known.with_roots(late))
+        shares.end({}, {})
+        shares.check()
 
     # What hooks close over is not the model's: `effects` looks into functions, and not into a partial.
     with (
@@ -80,6 +87,7 @@ class LiftedModel:
     def __init__(self, module: nn.Module, state: State) -> None:
         self._module = module
         self._state = state
+        self._sharing = sharing.Sharing(module, state)
         self._phases = state.phases()
         self.slots = {
             slot.name: slot for phase in self._phases for node in phase for slot in layouts.slots_of(node)
@@ -107,7 +115,14 @@ class LiftedModel:
         self.module = modules.beside(module, self._call, {_STORE: self._store})
 
     def name_state(self, program: ExportedProgram) -> None:
-        """Give the buffers of a program the names of what they stand for."""
+        """Give the buffers of a program the names of what they stand for.
+
+        Raises:
+            StateRefused: A call writes one in place that shares memory with another.
+            UnknownState: The program writes a tensor of the model's that the state does not know.
+        """
+        self._sharing.check()
+        require_known_writes(self._module, self._state, program)
         own = unique([*self._keys, _PHASE])
         prefix = f"{_STORE}."
         names = dict(zip([prefix + key for key in [*self._keys.values(), _PHASE]], own, strict=True))
@@ -162,15 +177,16 @@ class LiftedModel:
         """The call in one phase: what it returns, what the slots are afterwards, and the phase after it."""
         state = self._state
         watch = object_graph.Watch(self._module)
+        taken: dict[str, torch.Tensor] = {}
         try:
             # A tensor of several names is one object under all of them.
-            taken: dict[str, torch.Tensor] = {}
             for root, node in zip(state.roots, self._phases[phase], strict=True):
                 root.held[root.key] = layouts.build(node, lambda slot: _taken(slot, given, taken))
                 if root.held[root.key] is layouts.ABSENT:
                     del root.held[root.key]
             # torch.export would take an assigned buffer for written; it is, below.
             with dry_run.unhooked(), followed_reads(state.unread) as seen:
+                self._sharing.begin()
                 result = self._module(*args, **kwargs)
             snapshots = tuple(map(_left_at, state.roots))
             late = [root for root in state.unread if seen.has(root)]
@@ -186,8 +202,55 @@ class LiftedModel:
             values: dict[str, torch.Tensor] = {}
             fits_leaf = functools.partial(_is_of, values)
             if all(_fits(*each, fits_leaf) for each in zip(layout, snapshots, strict=True)):
+                numbers = {name for name, slot in self.slots.items() if slot.number}
+                left = {name: each for name, each in values.items() if name not in numbers}
+                written = {name: each for name, each in taken.items() if name not in numbers}
+                self._sharing.end(written, left)
                 return result, {**given, **values}, number
         raise UnknownState(_grown(state, self._phases, snapshots))
+
+
+def require_known_writes(module: nn.Module, state: State | None, program: ExportedProgram) -> None:
+    """Notice the tensors of a model, no buffers of it, that a program writes where the example does not.
+
+    Raises:
+        UnknownState: It writes one that no state is known of.
+    """
+    written = set(map(tensor_storage.storage_of, _written_constants(program)))
+    if not written:
+        return
+    held = [
+        (root, path)
+        for root in object_graph.roots_of(object_graph.modules_of(module))
+        if not root.is_buffer
+        for path, leaf in layouts.leaves_at([root], [layouts.snapshot_at(root)])
+        if isinstance(leaf.value, torch.Tensor) and tensor_storage.storage_of(leaf.value) in written
+    ]
+    known = State((), ((),)) if state is None else state
+    if late := {root.identity: root for root, _ in held if not known.knows(root)}:
+        known = known.with_roots(late.values())
+    if fixed := [path for _, path in held if path not in known.varying]:
+        raise UnknownState(known.with_leaves(dict.fromkeys(fixed, Leaf(None))))
+
+
+def _written_constants(program: ExportedProgram) -> Iterator[torch.Tensor]:
+    """The constants of a program that its ops write in place, also through views."""
+    lifted = program.graph_signature.inputs_to_lifted_tensor_constants
+    owners: dict[torch.fx.Node, str] = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in lifted:
+            owners[node] = lifted[node.name]
+        if node.target is operator.getitem and node.args[0] in owners:
+            owners[node] = owners[node.args[0]]
+        if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # it has no public name
+            continue
+        schema = node.target._schema  # noqa: SLF001  # an op shows its schema nowhere else
+        for argument, given in zip(schema.arguments, node.args, strict=False):
+            if argument.alias_info is None or given not in owners:
+                continue
+            if argument.alias_info.is_write:
+                yield program.constants[owners[given]]
+            owners[node] = owners[given]
 
 
 def _is_free(name: str, others: set[str]) -> bool:

@@ -314,14 +314,22 @@ def _called(
     snapshots = [tuple(map(layouts.snapshot_at, roots))]
     state = State(roots, tuple(snapshots))
     for count in range(1, MOST_PHASES + 2):
+        is_over = False
         for call in calls:
             begin()
-            call()
+            try:
+                call()
+            except Exception:
+                # With what the calls before it left, a model may refuse the example; the first takes it.
+                if len(snapshots) == 1:
+                    raise
+                is_over = True
+                break
             snapshots.append(tuple(map(layouts.snapshot_at, roots)))
         varying = frozenset(_varying(roots, snapshots, len(calls)))
         _refuse_registered(roots, snapshots[0], varying)
         state = State(roots, tuple(snapshots), varying)
-        if count >= _CALLS and state.is_settled(len(calls)):
+        if is_over or (count >= _CALLS and state.is_settled(len(calls))):
             return state, None
     return state, state.without_fixpoint()
 

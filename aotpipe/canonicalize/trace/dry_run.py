@@ -244,6 +244,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._made = {id(tensor): tensor for tensor in own}
         self._own = {tensor_storage.storage_of(tensor) for tensor in own}
         self._taken: dict[int, torch.Tensor] = {}
+        self._bases: dict[int, int] = {}
         mode = detect_fake_mode()
         self._symbols = set(mode.shape_env.var_to_range if mode and mode.shape_env else ()).difference(mine)
 
@@ -266,7 +267,17 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and id(leaf) not in self._taken:
                 self._made[id(leaf)] = leaf
+                self._note_view(func, args, leaf)
         return result
+
+    def _note_view(self, func: Any, args: Sequence[Any], result: torch.Tensor) -> None:
+        """Note what a view is one of, where the trace shows it in another memory: the model's own tensor."""
+        if isinstance(func, HigherOrderOperator) or not args or not isinstance(args[0], torch.Tensor):
+            return
+        storage, base = tensor_storage.storage_of(result), tensor_storage.storage_of(args[0])
+        is_view = any(each.alias_info is not None for each in func._schema.returns)  # noqa: SLF001  # no public way to it
+        if is_view and storage != base:
+            self._bases[storage] = self._bases.get(base, base)
 
     def _compute(self, number: torch.SymInt | torch.SymFloat | torch.SymBool) -> None:
         """Note the symbols of a number that were there before."""
@@ -277,6 +288,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _write(self, tensor: torch.Tensor) -> None:
         storage = tensor_storage.storage_of(tensor)
+        storage = self._bases.get(storage, storage)
         self._summary.writes_own |= storage in self._own
         sharing = [each for each in self._summary.outer if tensor_storage.storage_of(each) == storage]
         if not sharing:

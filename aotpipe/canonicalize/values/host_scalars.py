@@ -109,6 +109,13 @@ def python_type(value: object) -> type:
     return float if value.dtype.is_floating_point else complex if value.dtype.is_complex else int
 
 
+def default_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the tensor that torch makes of a Python number which a run holds in `dtype`."""
+    if dtype.is_complex:
+        return torch.get_default_dtype().to_complex()
+    return torch.get_default_dtype() if dtype.is_floating_point else dtype
+
+
 def as_host_scalar(tensor: torch.Tensor) -> torch.Tensor:
     """Take a tensor for a Python number from now on; it must have no other name."""
     trace.part(_Scalars).tensors[id(tensor)] = tensor

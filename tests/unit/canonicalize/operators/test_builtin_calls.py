@@ -65,6 +65,20 @@ def a_tensor_of_numbers(x):
     return x + y if n > 0 else x - torch.tensor(n)
 
 
+def tensors_of_doubles(x):
+    numbers = [v.item() for v in x.double()]
+    some = [n for n in numbers if n > 0]
+    return (
+        torch.tensor(numbers[0]),
+        torch.tensor([numbers[0], 2]),
+        torch.tensor(numbers),
+        torch.tensor(some),
+        torch.tensor([(n, True) for n in some]),
+        torch.as_tensor(numbers[1], dtype=torch.float64),
+        torch.tensor([x.double()[0], x.double()[1]]),
+    )
+
+
 def members(x):
     n = int(x.sum())
     if n in (1, 2, 3):
@@ -96,7 +110,16 @@ def sizes_with_a_number(x):
 @pytest.mark.parametrize(
     "model",
     [
-        *(of_math, smallest_and_largest, rounded, some_and_all, kinds, a_tensor_of_numbers, members),
+        *(
+            of_math,
+            smallest_and_largest,
+            rounded,
+            some_and_all,
+            kinds,
+            a_tensor_of_numbers,
+            tensors_of_doubles,
+            members,
+        ),
         *(checked, asserted, sizes_with_a_number),
     ],
     ids=lambda model: model.__name__,

@@ -265,3 +265,29 @@ def test_a_second_name_that_a_tensor_parts_from_the_first_is_refused_at_its_line
     with pytest.raises(ExportFailed, match="`shown` is a second name of a tensor") as caught:
         programs(OfTwoNames())
     assert caught.value.where is not None
+
+
+class Budget(nn.Module):
+    """Raises from the third call of the example on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 5.0
+
+    def forward(self, x):
+        cost = float(x.abs().sum())
+        if cost > self.left:
+            raise ValueError("nothing is left")
+        self.left -= cost
+        return x * self.left
+
+
+def test_a_model_that_refuses_the_example_after_some_calls_keeps_its_state():
+    model = Budget()
+    program = export(canonicalize(spec.as_spec(Budget(), args=(torch.ones(2),)))).entries[0].program.module()
+    for x in (torch.ones(2), torch.ones(2) / 4, torch.ones(2), torch.ones(2) / 8):
+        assert torch.equal(model(x), program(x))
+    for called in (model, program):
+        with pytest.raises((ValueError, RuntimeError), match="nothing is left"):
+            called(torch.ones(2))
+    assert torch.equal(model(X / 32), program(X / 32))

@@ -1,0 +1,123 @@
+"""Which of the tensors that a model keeps are views of one memory, and which of them calls write in place.
+
+A program keeps each in a buffer of its own, where a write through one would not be seen through the other.
+`Sharing.check` refuses that.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from aotpipe.canonicalize.alias import tensor_storage
+from aotpipe.canonicalize.state import layouts
+from aotpipe.canonicalize.state.slots import State, StateRefused
+from aotpipe.model import object_graph
+
+# Whether two views of one memory have an element in common takes a search, which is given up after this.
+_MOST_WORK = 10_000
+
+
+class Sharing:
+    """What shares memory in a model, before its calls, after those that were watched and in a trace."""
+
+    def __init__(self, module: nn.Module, state: State | None) -> None:
+        self._module = module
+        self._pairs: dict[str, str] = {}
+        self._written: set[str] = set()
+        self._buffers: list[tuple[str, torch.Tensor, int]] = []
+        own = list(_own(module))
+        self._add(own)
+        for snapshots in state.snapshots if state else ():
+            self._add([*own, *_named(layouts.leaves_at(state.roots, snapshots) if state else ())])
+
+    def begin(self) -> None:
+        """A call is traced: what is registered was not written by it yet."""
+        self._buffers = [
+            (name, buffer, object_graph.writes(buffer)) for name, buffer in self._module.named_buffers()
+        ]
+
+    def end(self, given: Mapping[str, torch.Tensor], left: Mapping[str, torch.Tensor]) -> None:
+        """The call is traced: of the state it was given new tensors, and left some."""
+        self._written.update(
+            name for name, buffer, count in self._buffers if object_graph.writes(buffer) > count
+        )
+        self._written.update(name for name, tensor in given.items() if object_graph.writes(tensor) > 0)
+        self._add([*self._module.named_buffers(), *left.items()])
+
+    def check(self) -> None:
+        """Refuse a tensor that was written in place where another one of its memory is kept.
+
+        Raises:
+            StateRefused: There is one.
+        """
+        for name in sorted(self._written & self._pairs.keys()):
+            path = tuple(name.split("."))
+            roots = object_graph.roots_of(object_graph.modules_of(self._module))
+            own = object_graph.Root(name, self._module, vars(self._module), path[0])
+            raise StateRefused(
+                next((root for root in roots if root.path == name), own),
+                path,
+                f"shares memory with `{self._pairs[name]}`, and a call writes to one of them in place",
+                "keep one of the two and take the other from it in each call, or keep a copy (`.clone()`)",
+            )
+
+    def _add(self, kept: Iterable[tuple[str, torch.Tensor]]) -> None:
+        by_memory: defaultdict[int, dict[int, tuple[str, torch.Tensor]]] = defaultdict(dict)
+        for name, tensor in kept:
+            for memory in _memories(tensor):
+                by_memory[memory].setdefault(id(tensor), (name, tensor))
+        for found in by_memory.values():
+            for (one, left), (other, right) in itertools.combinations(found.values(), 2):
+                if one != other and _overlap(left, right):
+                    self._pairs.setdefault(one, other)
+                    self._pairs.setdefault(other, one)
+
+
+def _own(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a model holds, by name."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+    for root in object_graph.roots_of(object_graph.modules_of(module)):
+        if not root.is_buffer:
+            yield from _named(layouts.leaves_at([root], [layouts.snapshot_at(root)]))
+
+
+def _named(leaves: Iterable[tuple[layouts.Path, layouts.Leaf]]) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, leaf in leaves:
+        if isinstance(leaf.value, torch.Tensor):
+            yield layouts.shown(path), leaf.value
+
+
+def _memories(tensor: torch.Tensor) -> Iterable[int]:
+    """The identities of the memories that a tensor may be in: one, unless it comes of a branch or a loop."""
+    if type(tensor) in (torch.Tensor, nn.Parameter):
+        storage = tensor_storage.storage_of(tensor)
+        return (storage,) if storage and tensor.numel() else ()
+    alias_set = tensor_storage.of(tensor)
+    return alias_set.numbers if alias_set else ()
+
+
+def _overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors of one memory have an element in common, or may have."""
+    if tensor_storage.storage_of(left) != tensor_storage.storage_of(right):
+        return True  # one is a copy of the other in the trace
+    # The memory is only addressed here, so that one that is not there will do.
+    memory = np.empty(left.untyped_storage().nbytes(), np.uint8)
+    views = []
+    for tensor in (left, right):
+        width = tensor.element_size()
+        if any(type(number) is not int for number in (*tensor.shape, *tensor.stride(), memory.size)):
+            return True
+        start = memory[tensor.storage_offset() * width :]
+        strides = (*(step * width for step in tensor.stride()), 1)
+        views.append(np.lib.stride_tricks.as_strided(start, (*tensor.shape, width), strides))
+    try:
+        return np.shares_memory(views[0], views[1], max_work=_MOST_WORK)  # type: ignore[arg-type]  # its stub knows two of them
+    except np.exceptions.TooHardError:
+        return True
