@@ -185,7 +185,12 @@ def _exported_digest(program: ExportedProgram) -> str:
     """Of its graphs as Python, its signature and the ranges of its sizes: no line of the source is in it."""
     from torch.fx import GraphModule
 
-    graphs = [each.code for each in program.graph_module.modules() if isinstance(each, GraphModule)]
+    # A graph that torch.export cut out of another one has no code yet.
+    graphs = [
+        each.graph.python_code("self").src
+        for each in program.graph_module.modules()
+        if isinstance(each, GraphModule)
+    ]
     ranges = sorted(f"{name}: {found}" for name, found in program.range_constraints.items())
     return digest([graphs, str(program.graph_signature), ranges])
 

@@ -117,6 +117,8 @@ def snapshot(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_unwritten(tensor: torch.Tensor, copied: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided:
+        return tensor.layout == copied.layout and torch.equal(tensor.to_dense(), copied.to_dense())
     is_shared = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # noqa: SLF001
     # Neither was written where both are views of one memory still; to look at them would take it apart.
     return (is_shared and _place(tensor) == _place(copied)) or torch.equal(tensor, copied)

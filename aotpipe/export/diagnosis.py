@@ -178,7 +178,13 @@ def may_rewriting_help(error: BaseException) -> bool:
     What takes an int alone (`int(n * 1.5)`, `range(n)`, `linspace`) follows `n` there, and compiled code that
     asks a tensor for its values gets those that are the same in every call. Bytes are conditions there.
     """
-    said = (*_COMPILED, *_SAID_OF_SIZES, "expected predicate to be bool", "Couldn't swap")
+    said = (
+        *_COMPILED,
+        *_SAID_OF_SIZES,
+        "expected predicate to be bool",
+        "must be bool, not SymBool",
+        "Couldn't swap",
+    )
     in_numpy = any("/numpy/" in frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
     # Of an array of objects, numpy's functions ask each for a method of their name.
     in_numpy |= isinstance(error, AttributeError) and isinstance(

@@ -65,7 +65,8 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
     """Values for the Dims whose example equals a bound, or is 0 or 1, that lie inside their ranges.
 
     Returns:
-        The values to change, and a finding for each. A guarded program is asked for at the example's sizes.
+        The values to change, and a finding for each; none where the model raises at them, nor of a guarded
+        program, which is asked for at the example's sizes.
     """
     if entry.guarded:
         return {}, ()
@@ -88,6 +89,8 @@ def inside(entry: CanonicalEntry) -> tuple[dict[str, int], tuple[Finding, ...]]:
         message = f"the example's {name} is {value}, {what}; it was exported with {other} instead"
         hint = f"give an example with another {name}"
         findings.append(entry.finding("example-at-bound", message, hint=hint))
+    if changed and raised(entry, changed) is not None:
+        return {}, ()  # such as a check of the model's that a size is a multiple of the example's
     return changed, tuple(findings)
 
 

@@ -514,7 +514,8 @@ def _export(
         strict = strategy.strict and module is None
         effects = tracing.lost_effects_are_raised() if strict else nullcontext()
         watched = lift.watching(entry.module, entry.state) if module is None and not strict else nullcontext()
-        with tracing.refusals_are_raised(), effects, watched:
+        types = nullcontext() if strict else tracing.types_are_eagers(entry.module)
+        with tracing.refusals_are_raised(), effects, watched, types:
             program = torch.export.export(
                 entry.module if module is None else module, args, kwargs, dynamic_shapes=shapes, strict=strict
             )

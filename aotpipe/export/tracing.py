@@ -10,6 +10,7 @@ Each context manager changes one thing and puts it back:
 - `light_traces()`: torch writes no code for graphs that nobody runs;
 - `scans_own_their_carry()`: a tensor that begins a scan is nothing else in it;
 - `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
+- `types_are_eagers(model)`: `type` and `isinstance` answer as in eager;
 - `multiples_are_seen()`: torch sees that a size divides another;
 - `fixed_sizes_are_numbers()`: what is computed of sizes, and the same for all, is a number of Python's;
 - `unique_is_bounded()`: `unique` gives no more elements than there are;
@@ -29,7 +30,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
 from importlib import import_module
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Final
 
 import sympy
@@ -47,6 +48,7 @@ from torch.utils import _traceback
 from torch.utils._sympy import functions
 from torch.utils._sympy.value_ranges import bound_sympy
 
+from aotpipe.canonicalize.operators import builtin_calls
 from aotpipe.canonicalize.rewrite.expressions import LOGGED
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import trace
@@ -255,6 +257,34 @@ def extremes_decide() -> AbstractContextManager[None]:
         return before(*args, real_callable=real_callable, **kwargs)  # type: ignore[no-untyped-call]
 
     return trace.assigned(non_strict_utils, _tensor_min_max=extreme)
+
+
+@contextmanager
+def types_are_eagers(model: torch.nn.Module) -> Iterator[None]:
+    """Let `type` and `isinstance` in a model's code answer as they do in eager.
+
+    A size that varies is an `int` there, and a tensor is a `torch.Tensor`; a trace has classes of torch's own
+    in their place, and takes the other path with no word. Python looks both names up in the module's globals
+    before its own.
+    """
+    given = {"isinstance": builtin_calls.is_instance, "type": builtin_calls.TracedType}
+    spaces = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
+    kinds = {kind for part in model.modules() for kind in type(part).__mro__}
+    # A file that was not imported by a name is in no table of modules.
+    functions = (vars(kind).get("forward") for kind in kinds)
+    spaces += [function.__globals__ for function in functions if isinstance(function, FunctionType)]
+    added: list[tuple[dict[str, Any], str]] = []
+    try:
+        for names in spaces:
+            path = names.get("__file__")
+            if isinstance(path, str) and source.is_model_code(path):
+                for name in given.keys() - names.keys():
+                    names[name] = given[name]
+                    added.append((names, name))
+        yield
+    finally:
+        for names, name in added:
+            names.pop(name, None)
 
 
 def multiples_are_seen() -> AbstractContextManager[None]:

@@ -137,6 +137,9 @@ class _Inputs:
             if spec.kind in hops.HELD:
                 target = str(spec.target)
                 tensor = hops.held(program, target)
+                if tensor.layout is not torch.strided:
+                    self._leave_out(node, target, entry)
+                    continue
                 name = tensors.name(target, tensor, entry.name)
                 # One placeholder serves all names of a tensor.
                 self.by_target[target] = first = first_of.setdefault(name, node)
@@ -161,6 +164,15 @@ class _Inputs:
                     shape, number = list(tensor.shape), tensor.flatten()[0].item()
                     node.replace_all_uses_with(emit(_ATEN.full.default, shape, number, dtype=tensor.dtype))
                 self._module.graph.erase_node(node)
+
+    def _leave_out(self, node: Node, target: str, entry: ExportedEntry) -> None:
+        """Drop a sparse tensor that the model holds and does not use."""
+        if node.users:
+            raise LowerFailed(
+                f"{entry.name} uses `{target}`, which is sparse",
+                hint=f"make it dense when the model is made: `{target}.to_dense()`",
+            )
+        self._module.graph.erase_node(node)
 
     def _take(self, node: Node, leaf: TensorSpec | Constant, entry: ExportedEntry) -> None:
         self.by_node_name[node.name] = node

@@ -218,7 +218,8 @@ def held(program: ExportedProgram, target: str) -> torch.Tensor:
 
 def memory(tensor: torch.Tensor) -> int:
     """A key of a tensor's memory, unique among tensors that are alive."""
-    return tensor.untyped_storage().data_ptr() or id(tensor)
+    # A sparse tensor, which a model may hold and not use, has no storage.
+    return (tensor.layout is torch.strided and tensor.untyped_storage().data_ptr()) or id(tensor)
 
 
 def first_computed(module: GraphModule) -> Node:

@@ -14,7 +14,16 @@ from typing import Any, Final
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]
 
-MODULES: Final = ("vision", "sequences", "science", "assorted", "images_and_signals", "drawn", "second_draw")
+MODULES: Final = (
+    "vision",
+    "sequences",
+    "science",
+    "assorted",
+    "images_and_signals",
+    "drawn",
+    "second_draw",
+    "third_draw",
+)
 """The modules of this folder that declare cases."""
 
 

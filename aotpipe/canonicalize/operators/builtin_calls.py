@@ -218,21 +218,34 @@ def _operand(value: Any) -> Any:
     return as_tensor(value) if is_traced(value) else value
 
 
-def _isinstance(value: Any, kinds: Any) -> Any:
+def is_instance(value: Any, kinds: Any) -> Any:
     """`isinstance`: a traced number counts as Python's, and an optional value is decided by its flag."""
     if isinstance(value, OptionalValue):
-        wanted = _isinstance(value.payload, kinds)
+        wanted = is_instance(value.payload, kinds)
         if value.is_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
     if isinstance(value, kinds) and not host_scalars.is_host_scalar(value):
         return True  # also of `torch.SymInt`, which a model may ask for
-    return (kind := _type(value)) is not type(value) and issubclass(kind, kinds)
+    number = host_scalars.number_type(value)
+    return number is not None and isinstance(number(), kinds)
 
 
-def _type(*args: Any) -> Any:
-    """`type(value)`: that of a traced number is the Python number's."""
-    return host_scalars.python_type(args[0]) if len(args) == 1 else type(*args)
+class _MetaType(type):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is not TracedType:
+            return super().__call__(*args, **kwargs)
+        return host_scalars.python_type(args[0]) if len(args) == 1 else type(*args, **kwargs)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, type) if cls is TracedType else super().__instancecheck__(value)
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, type) if cls is TracedType else super().__subclasscheck__(kind)
+
+
+class TracedType(type, metaclass=_MetaType):
+    """`type` in the code of a model that is traced: of what stands for a value it gives the value's own."""
 
 
 def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
@@ -496,8 +509,8 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     all: functools.partial(logic.folded, decides=False),
     next: _next,
     iter: _iter,
-    isinstance: _isinstance,
-    type: _type,
+    **dict.fromkeys((isinstance, is_instance), is_instance),
+    **dict.fromkeys((type, TracedType), TracedType),
     dict: _dict,
     len: _len,
     set: functools.partial(dynamic_table_methods.made, set),

@@ -13,7 +13,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from types import FunctionType, GeneratorType, MethodType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
@@ -366,7 +366,27 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return staged(*args, **kwargs)
     if trace.current().watches_calls:
         return conditional.call(function, args, kwargs)
+    if isinstance(function, BuiltinFunctionType) and (
+        bools := [each for each in (*args, *kwargs.values()) if isinstance(each, torch.SymBool)]
+    ):
+        return _called_with_bools(function, args, kwargs, bools)
     return function(*args, **kwargs)
+
+
+def _called_with_bools(
+    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], given: Collection[torch.SymBool]
+) -> Any:
+    """Call compiled code with what sizes decide (`is_causal=length > 1`): some of it takes only a bool."""
+    try:
+        return function(*args, **kwargs)
+    except TypeError as error:
+        if "must be bool, not SymBool" not in str(error):
+            raise
+    known = {id(each): bool(each) for each in given}
+    return function(
+        *(known.get(id(each), each) for each in args),
+        **{name: known.get(id(each), each) for name, each in kwargs.items()},
+    )
 
 
 def _takes_chosen(function: Any) -> bool:

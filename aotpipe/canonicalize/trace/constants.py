@@ -204,7 +204,8 @@ def registered_values(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def _registered(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    return parameters | dict(module.named_buffers(remove_duplicate=False))
+    found = parameters | dict(module.named_buffers(remove_duplicate=False))
+    return {name: tensor for name, tensor in found.items() if tensor.layout is torch.strided}
 
 
 def written() -> set[str]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
@@ -96,17 +97,30 @@ def is_host_scalar(value: object) -> bool:
     return id(value) in trace.part(_Scalars).tensors
 
 
-_SYMBOLS: Final[dict[type, type]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_SYMBOLS: Final[dict[type, type[bool | int | float]]] = {
+    torch.SymInt: int,
+    torch.SymFloat: float,
+    torch.SymBool: bool,
+}
 
 
-def python_type(value: object) -> type:
-    """`type(value)`, of a host scalar and of a size that varies that of the number."""
+def number_type(value: object) -> type[bool | int | float | complex] | None:
+    """The type of the number that a host scalar or a size that varies stands for; None of another value."""
     if not is_host_scalar(value):
-        return _SYMBOLS.get(type(value)) or type(value)
+        return _SYMBOLS.get(type(value))
     assert isinstance(value, torch.Tensor)
     if value.dtype == torch.bool:
         return bool
     return float if value.dtype.is_floating_point else complex if value.dtype.is_complex else int
+
+
+def python_type(value: object) -> type:
+    """`type(value)` in eager, of what a trace has in the place of a number or a tensor."""
+    if (number := number_type(value)) is not None:
+        return number
+    if not isinstance(value, FakeTensor):
+        return type(value)
+    return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
 
 
 def default_dtype(dtype: torch.dtype) -> torch.dtype:

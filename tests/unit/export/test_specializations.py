@@ -220,6 +220,30 @@ def test_a_size_that_needs_no_padding_is_not_taken_for_typical() -> None:
         torch.testing.assert_close(taking[0].program.module()(x), padded(x))
 
 
+def checked(x: torch.Tensor) -> torch.Tensor:
+    height, width = x.shape
+    if height % 8 != 0 or width % 8 != 0:
+        raise RuntimeError(f"{height} x {width} is no multiple of 8: pad to {(height // 8 + 1) * 8}")
+    return x.view(height // 8, 8, width).sum(0)
+
+
+def test_an_example_at_a_bound_that_is_the_only_kind_of_size_taken() -> None:
+    """The example is traced with a size inside of the range, at which the model raises."""
+    shapes = {"x": {0: Dim("height", min=8, max=32), 1: Dim("width", min=8, max=32)}}
+    found = exported(checked, torch.randn(8, 16), shapes=shapes)
+    assert [entry.signature.guards for entry in found.entries] == [("height % 8 == 0", "width % 8 == 0")]
+    assert "sizes-without-program" in codes(found)
+
+
+def test_a_size_decides_what_compiled_code_takes_as_a_bool() -> None:
+    def causal(x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=x.shape[1] > 1)
+
+    found = exported(causal, torch.randn(1, 5, 4), shapes={"x": {1: Dim("length", min=2, max=9)}})
+    x = torch.randn(1, 7, 4)
+    torch.testing.assert_close(found.entries[0].program.module()(x), causal(x))
+
+
 def test_a_dim_of_which_the_model_takes_one_size_is_refused() -> None:
     def of_six(x: torch.Tensor) -> torch.Tensor:
         return x.view(2, 3) * 2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import nn
 
 from aotpipe.backends import legalization
 from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Legal
+from aotpipe.errors import LowerFailed
 from aotpipe.model import spec
 from aotpipe.passes import legalize
 from tests.unit.passes.legal import Runner, check, exported, legal, model, targets
@@ -89,6 +92,25 @@ def test_views_of_one_storage_keep_their_own_values() -> None:
 def test_unused_weights_are_left_out() -> None:
     program = check(model(lambda self, x: x * self.linear.bias), [X])
     assert list(program.weights) == ["linear.bias"]
+
+
+class Sparse(nn.Module):
+    def __init__(self, *, is_used: bool) -> None:
+        super().__init__()
+        self.is_used = is_used
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("heads", torch.eye(4).to_sparse())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.heads, self.linear(x).T) if self.is_used else self.linear(x)
+
+
+def test_a_sparse_buffer_is_left_out_or_refused() -> None:
+    """whisper's models hold one, which only their alignment reads."""
+    program = check(Sparse(is_used=False), [X])
+    assert "heads" not in program.weights
+    with pytest.raises(LowerFailed, match="uses `heads`, which is sparse"):
+        legal(Sparse(is_used=True), [X])
 
 
 def test_weights_are_contiguous_and_not_copied() -> None:

@@ -1,0 +1,95 @@
+"""A model that asks for the type of what it is given takes the path that it takes in eager."""
+
+from __future__ import annotations
+
+import numbers
+
+import pytest
+import torch
+from torch import nn
+
+import aotpipe
+from aotpipe.canonicalize import canonicalize
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+
+SIZES = (4, 5, 9)
+
+
+class Type(type):
+    """A class of classes, and `type` of three, are what they are."""
+
+
+def of_tensors(x, weight):
+    if type(x) == torch.Tensor:  # noqa: E721  # as people write it
+        x = x * 2
+    if type(x) is torch.Tensor and type(weight) is nn.Parameter:
+        x = x * 3
+    if type(x) in (torch.Tensor, list) and type(x).__name__ == "Tensor":
+        x = x * 5
+    return {torch.Tensor: lambda value: value * 7}.get(type(x), lambda value: value)(x)
+
+
+def of_sizes(x):
+    n = x.shape[0] * 2
+    if isinstance(n, int) and type(n) is int:
+        x = x * 2
+    if (
+        isinstance(n, numbers.Integral)
+        and isinstance(n, int | str)
+        and not isinstance(n, float | torch.LongTensor)
+    ):
+        x = x * 3
+    if isinstance(n / 4, float) and type(n / 4) is float:
+        x = x * 5
+    if type(x.shape) is torch.Size and isinstance(x.shape, tuple):
+        x = x * 7
+    return x
+
+
+def of_numbers(x):
+    n = x.sum().item()
+    if type(n) is float and isinstance(n, float) and not isinstance(n, torch.Tensor):
+        return x * 2
+    return x
+
+
+def of_classes(x):
+    made = type("Made", (), {"factor": 3})
+    kind = Type("Kind", (), {})
+    if isinstance(made, type) and isinstance(Type, type) and issubclass(Type, type) and type(kind) is Type:
+        return x * made.factor
+    return x
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return of_tensors(x, self.weight), of_sizes(x), of_numbers(x), of_classes(x)
+
+
+class Deciding(Model):
+    """The same in code that is rewritten."""
+
+    def forward(self, x):
+        if x.sum() > 0:
+            x = of_tensors(x, self.weight)
+        return of_sizes(x), of_numbers(x), of_classes(x)
+
+
+@pytest.mark.parametrize("kind", [Model, Deciding])
+@pytest.mark.parametrize("is_dynamic", [True, False])
+def test_types_are_those_of_eager(kind: type[nn.Module], is_dynamic: bool):
+    model = kind()
+    shapes = {"x": {0: aotpipe.Dim("n", min=4, max=9)}} if is_dynamic else None
+    program = export(canonicalize(as_spec(model, args=(torch.ones(5),), dynamic_shapes=shapes)))
+    run = program.entries[0].program.module()
+    with torch.no_grad():
+        for size in SIZES if is_dynamic else (5,):
+            for x in (torch.ones(size), -torch.ones(size)):
+                assert all(map(torch.equal, model(x), run(x)))
+    assert "isinstance" not in globals()
+    assert "type" not in globals()
