@@ -40,7 +40,7 @@ from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
-from aotpipe.export import diagnosis, resized_examples, tracing
+from aotpipe.export import diagnosis, resized_examples, tied_buffers, tracing
 from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
 from aotpipe.model.object_graph import Root
@@ -520,6 +520,7 @@ def _export(
                 entry.module if module is None else module, args, kwargs, dynamic_shapes=shapes, strict=strict
             )
     diagnosis.require_no_transform(program, entry.name)
+    tied_buffers.merge(program)
     if module is None:
         lift.require_known_writes(entry.module, entry.state, program)
     return program
