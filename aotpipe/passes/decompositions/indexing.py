@@ -20,12 +20,19 @@ aten = torch.ops.aten
 
 def masked_scatter(tensor: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     tensor, mask = torch.broadcast_tensors(tensor, mask)
-    if empty(tensor, source):
+    if empty(tensor):
         return tensor.clone()
+    count, flat = source.numel(), source.reshape(-1)
+    if not statically_known_true(count >= mask.numel()):
+        ops.ASSERT_TENSOR(mask.sum() <= count, "Number of elements of source < number of ones in mask")
+    if not statically_known_true(count >= 1):
+        flat = torch.cat(
+            [flat, flat.new_zeros(1)]
+        )  # for a mask with no element set, which no source need have
     place = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(min=0)
     # The place of an element past the source's end can only be that of an unmasked one.
-    place = place.clamp(max=source.numel() - 1)
-    return torch.where(mask, source.reshape(-1).index_select(0, place).reshape(tensor.shape), tensor)
+    place = place.clamp(max=flat.numel() - 1)
+    return torch.where(mask, flat.index_select(0, place).reshape(tensor.shape), tensor)
 
 
 def put(tensor: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 
 from aotpipe.passes.decompositions import indexing
 from tests.unit.backends.iree.decompositions.agree import check_op
-from tests.unit.passes.legal import check, model
+from tests.unit.passes.legal import Runner, check, model
 
 OPS = [
     "masked_scatter",
@@ -42,3 +42,16 @@ def test_a_diagonal_is_filled() -> None:
         return (x + 1).fill_diagonal_(7.0)
 
     check(model(forward), (torch.randn(3, 4),), (torch.randn(3, 4),))
+
+
+def test_a_masked_write_takes_as_many_elements_as_it_has() -> None:
+    """Also none of none; too few are refused as eager refuses them."""
+
+    def forward(model: object, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + 0).masked_scatter_(x > 1, x[x > 1] * 2).masked_scatter(x < y.sum(), y)
+
+    calls = [(torch.tensor(x), torch.tensor([-7.0, -8.0])) for x in ([1.0, 3.0, 2.0], [0.1, 0.2, 0.3])]
+    run = Runner(check(model(forward), *calls))
+    run((torch.tensor([-16.0, -17.0, -18.0]), torch.tensor([-7.0, -8.0])))
+    (said,) = (said for said, holds in run.asserts.items() if not holds)
+    assert said.startswith("Number of elements of source < number of ones in mask")
