@@ -20,15 +20,26 @@ from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.programs.written import PROGRAMS, decoding, keeping, selecting, solvers
+from tests.programs.written import PROGRAMS, decoding, idioms, keeping, selecting, solvers
 
 QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
-    "early_stopping longest_increasing_run greatest_common_divisor".split()
+    "early_stopping longest_increasing_run greatest_common_divisor lu_with_pivot PID Budget".split()
 )
 # Refused, with what is said.
-REFUSED: dict[str, str] = {}
-__all__ = ["decoding", "keeping", "selecting", "solvers"]  # which fill the table
+REFUSED: dict[str, str] = {
+    "TwoNames": "`h` shares memory with `view`, and a call writes to one of them in place",
+    "DictState": "`best` is a list, a dict or a set whose length a tensor decides",
+    "dataclass_reduce": "a list is indexed by what a tensor decides, and holds an element that is one Node",
+    "bits_to_int": "needs a tensor's value as a number of Python's",
+    "Scheduler": "a number that is known to a run of the graph only is hashed by other code",
+    "contextmanager_scope": "a generator that decides on a tensor is used other than by `for`",
+    "nested_break_flags": "decides on a tensor's value in Python",
+    "map_filter": "a list whose length a tensor decides is used in a way that no graph can",
+    "star_args": "is a dict with the key 'limit' on some paths only",
+    "chunk_by_scalar": "a range has a tensor as its step",
+}
+__all__ = ["decoding", "idioms", "keeping", "selecting", "solvers"]  # which fill the table
 
 
 def outcome(model: Any, call: Any) -> list[Any]:

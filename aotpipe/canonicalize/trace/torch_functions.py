@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of th
     statically_known_true,
 )
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch  # likewise
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
@@ -257,10 +258,24 @@ _NUMPY: Final[Any] = torch._numpy  # noqa: SLF001  # it has no types, and no oth
 
 
 def _tensors(index: Any) -> Any:
-    """An index with tensors for the arrays that numpy made of sizes."""
-    if isinstance(index, tuple):
-        return tuple(map(_tensors, index))
-    return index.tensor if isinstance(index, _NUMPY.ndarray) else index
+    """An index with tensors for the arrays that numpy made of sizes, and for lists of traced numbers."""
+    if isinstance(index, list) and any(isinstance(each, list | tuple) for each in index):
+        # torch takes a list of lists, which is no part of an index, for a tuple.
+        index = tuple(index) if any(map(host_scalars.is_host_scalar, pytree.tree_leaves(index))) else index
+    return tuple(map(_part, index)) if isinstance(index, tuple) else _part(index)
+
+
+def _part(part: Any) -> Any:
+    if isinstance(part, list) and any(map(host_scalars.is_host_scalar, pytree.tree_leaves(part))):
+        return _stacked(part)
+    return part.tensor if isinstance(part, _NUMPY.ndarray) else part
+
+
+def _stacked(numbers: Any) -> torch.Tensor:
+    """A list of integers, some of them traced, as one tensor."""
+    if isinstance(numbers, list):
+        return torch.stack([_stacked(each) for each in numbers])
+    return host_scalars.as_int64(numbers).long()
 
 
 _INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)

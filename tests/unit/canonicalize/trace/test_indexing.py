@@ -120,3 +120,16 @@ def a_view_of_a_row_is_written_in_a_branch(x, i):
 
 def test_a_view_of_a_row_is_written_in_a_branch():
     check(a_view_of_a_row_is_written_in_a_branch, *CASES)
+
+
+def rows_are_exchanged(x, i):
+    """`a[[i, j]] = a[[j, i]]`, as a pivot is brought to its place."""
+    out, at = x.clone(), int(i)
+    if at != 0:
+        out[[0, at]] = out[[at, 0]]
+    column = at % 2
+    return out, out[[at, 1]], out[:, [column, 0]], out[[at, 0], [column, 1]], out[[[at], [0]], 1]
+
+
+def test_lists_of_traced_numbers_are_indices() -> None:
+    check(rows_are_exchanged, *CASES)
