@@ -20,6 +20,7 @@ from typing import Any, Final
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.canonicalize.trace import return_values
+from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import trace
 from aotpipe.model import object_graph, source
 
@@ -37,6 +38,7 @@ class _Reached:
         codes: Of functions that run, by identity.
         has_methods: Whether a class with such methods was found.
         has_roots: Whether what the model holds was looked at.
+        refused: The call that was refused first.
     """
 
     codes: dict[int, CodeType] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class _Reached:
     types: set[type] = field(default_factory=set)
     has_methods: bool = False
     has_roots: bool = False
+    refused: Unwritten | None = None
 
 
 def are_possible() -> bool:
@@ -140,4 +143,18 @@ def on_call(frame: FrameType, event: str, _: object) -> None:
         and isinstance(held, dict)
         and any(map(conditional.may_lack, held.values()))
     ):
-        raise return_values.refused(frame)
+        reached = trace.part(_Reached)
+        reached.refused = reached.refused or return_values.refused(frame)
+        raise reached.refused
+
+
+def check_refused() -> None:
+    """Let no trace end in which a call was refused: what tries a part of it first goes on after an error.
+
+    Python tells nobody of the calls after the one of which it was told by raising.
+
+    Raises:
+        Unwritten: The call that was refused first.
+    """
+    if (refused := trace.part(_Reached).refused) is not None:
+        raise refused

@@ -152,8 +152,9 @@ def called_in_mode(
         current = trace.current()
         counted = trace.assigned(current, modes=current.modes + 1)
         known = constants.registered_known(module, values)
-        with torch_functions.Traced(), counted, effects.results_checked(), known:
+        with trace.watch_ended(), torch_functions.Traced(), counted, effects.results_checked(), known:
             result = forward(*args, **kwargs)
+        implicit_calls.check_refused()
         leaves = dynamic_list.leaves(result)
         for kind, (said, hint, code) in _UNRETURNED.items():
             if found := [leaf for leaf in leaves if type(leaf) is kind]:

@@ -194,7 +194,7 @@ def run_region(body: Callable[[], None], variables: Variables, start: Values) ->
     before = variables.get()
     frozen_dataclasses.register(start)
     held = [*zip(variables.names, start, strict=True), *variables.watched()]
-    with effects.unchanged(held), unhooked(), host_scalars.fresh_items():
+    with trace.in_model(), effects.unchanged(held), unhooked(), host_scalars.fresh_items():
         variables.set(start)
         try:
             with effects.results_checked():

@@ -31,7 +31,7 @@ from aotpipe.canonicalize.trace import (
 )
 from aotpipe.canonicalize.trace.dry_run import Values
 from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
-from aotpipe.canonicalize.values import host_scalars
+from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
 from aotpipe.canonicalize.values.optional_values import assume, assuming
 from aotpipe.canonicalize.values.trace import refusal
@@ -138,7 +138,7 @@ def _branch(
     else:
         operands = (*outer, *dry_run.sizes_of(summaries, outer))
         # torch runs the paths, and then the graphs of them.
-        with sizes_collected(), decisions.annotated((then, other)):
+        with sizes_collected(), decisions.annotated((then, other)), trace.in_torch():
             results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
     split = len(results) - len(claimed)
     for truth, said in zip(results[split:], claimed, strict=True):
@@ -419,7 +419,7 @@ def _loop(
         results = fixpoint.stand_ins(abstracts, names, written)
     else:
         beside = (*outer, *dry_run.sizes_of([summary], [*state, *outer]))
-        with sizes_collected(), decisions.annotated((test, body)):
+        with sizes_collected(), decisions.annotated((test, body)), trace.in_torch():
             results = list(_while_loop(going, iteration, dry_run.unaliased(state), beside))
     _leave(border, abstracts, names, written, results, variables, [start, summary.after])
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -199,7 +200,8 @@ class Traced(TorchFunctionMode):
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
             with self:
                 return _deep_copy(*args)
-        result = self._called(func, args, kwargs)
+        with trace.in_torch() if _is_torchs_own(func, (args, kwargs)) else nullcontext():
+            result = self._called(func, args, kwargs)
         tensor_storage.made(result, (*args, *kwargs.values()))
         if target is None:
             return result
@@ -252,6 +254,34 @@ class Traced(TorchFunctionMode):
         host_scalars.note(func, result, (args, kwargs))
         constants.note(func, result, args, kwargs)
         return result
+
+
+# Of operands of just these types torch computes by itself; a class of the model's may have own methods.
+_PLAIN: Final = frozenset(
+    (
+        *(torch.Tensor, torch.nn.Parameter, FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool),
+        *(int, float, bool, complex, str, type(None), type(...)),
+        *(torch.dtype, torch.device, torch.memory_format, torch.layout),
+    )
+)
+_PLAIN_PARTS: Final = frozenset((tuple, list, torch.Size))
+
+
+def _is_torchs_own(func: Any, operands: Any) -> bool:
+    """Whether a call runs nothing of the model's: a function of torch's own, of plain operands."""
+    # A method of tensors names no module, and an op names its library.
+    names = (getattr(func, "__module__", None) or "torch").split(".")
+    of_library = names[1:2] == ["_ops"] and names[2:3] != ["aten"]
+    return names[0] == "torch" and not of_library and _are_plain(operands)
+
+
+def _are_plain(operands: Any) -> bool:
+    kind = type(operands)
+    if kind in _PLAIN_PARTS:
+        return all(map(_are_plain, operands))
+    if kind is slice:
+        return _are_plain((operands.start, operands.stop, operands.step))
+    return kind in _PLAIN or (kind is dict and _are_plain(list(operands.values())))
 
 
 _NUMPY: Final[Any] = torch._numpy  # noqa: SLF001  # it has no types, and no other name

@@ -81,6 +81,7 @@ class Trace:
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
         is_message: Whether a text that is made now is only shown to the user.
         watches_calls: Whether any value was made that only rewritten code knows.
+        is_in_torch: Whether calls are not told of now, as torch runs nothing of the model's.
     """
 
     operators: Operators | None = None
@@ -93,6 +94,7 @@ class Trace:
     rewrite_now: Callable[[FunctionType], bool] | None = None
     is_message: bool = False
     watches_calls: bool = False
+    is_in_torch: bool = False
     parts: dict[type, Any] = field(default_factory=dict)
 
 
@@ -153,10 +155,55 @@ def started(trace: Trace) -> Iterator[Trace]:
 
 def watch_calls() -> None:
     """From now on there are values that only rewritten code knows: other code must not be given them."""
-    current().watches_calls = True
-    found = current().operators
-    if found is not None and sys.getprofile() is not found.on_call and found.are_calls_possible():
+    trace = current()
+    trace.watches_calls = True
+    found = trace.operators
+    if found is None or trace.is_in_torch or sys.getprofile() is found.on_call:
+        return
+    if found.are_calls_possible():
         sys.setprofile(found.on_call)
+
+
+@contextmanager
+def watch_ended() -> Iterator[None]:
+    """Be told of no more calls once the model has run, or has raised: torch makes most of them."""
+    try:
+        yield
+    finally:
+        found = current().operators
+        if found is not None and sys.getprofile() is found.on_call:
+            sys.setprofile(None)
+
+
+@contextmanager
+def in_torch() -> Iterator[None]:
+    """Be told of no calls while torch runs, which makes many; what it runs of the model is `in_model`."""
+    trace = current()
+    on_call = trace.operators and trace.operators.on_call
+    if on_call is None or sys.getprofile() is not on_call:
+        yield
+        return
+    sys.setprofile(None)
+    try:
+        with assigned(trace, is_in_torch=True):
+            yield
+    finally:
+        sys.setprofile(on_call)
+
+
+@contextmanager
+def in_model() -> Iterator[None]:
+    """Be told of calls again, where torch runs a part of the model."""
+    trace = current()
+    if not trace.is_in_torch or trace.operators is None:
+        yield
+        return
+    sys.setprofile(trace.operators.on_call)
+    try:
+        with assigned(trace, is_in_torch=False):
+            yield
+    finally:
+        sys.setprofile(None)
 
 
 def is_on() -> bool:
