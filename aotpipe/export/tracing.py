@@ -40,11 +40,11 @@ from torch._export import non_strict_utils
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.export import _trace
+from torch.fx import proxy
 from torch.fx._lazy_graph_module import _use_lazy_graph_module  # what torch.compile itself traces with
 from torch.fx.experimental import sym_node, symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.fx.proxy import TracerBase
-from torch.utils import _traceback
 from torch.utils._sympy import functions
 from torch.utils._sympy.value_ranges import bound_sympy
 
@@ -378,22 +378,47 @@ def quiet() -> Iterator[None]:
         yield
 
 
+class _Running:
+    """The functions that run, in place of torch's `CapturedTraceback`: those alone whose lines are kept.
+
+    torch names all that run, some hundred functions of its own and of the program around it, for each node.
+    """
+
+    def __init__(self) -> None:
+        self._is_kept = functools.cache(_is_kept)
+        self._line = functools.cache(functools.partial(traceback.FrameSummary, lookup_line=False))
+
+    def extract(self) -> _Running:
+        """As torch calls it: to look now, and to tell at once."""
+        return self
+
+    def summary(self) -> traceback.StackSummary:
+        """The lines, the outermost function first."""
+        found = []
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # all that run
+        while frame is not None:
+            code = frame.f_code
+            place = (code.co_filename, code.co_name)
+            if self._is_kept(*place) or place in proxy._STACK_TRACE_ANCHORS:  # noqa: SLF001  # no public name
+                found.append(self._line(code.co_filename, frame.f_lineno, code.co_name))
+            frame = frame.f_back
+        return traceback.StackSummary(reversed(found))
+
+
+def _is_kept(filename: str, name: str) -> bool:
+    """Whether torch keeps the line of a function, or `lines_of_helpers` does."""
+    return name == "forward" or filename.endswith("torch/__init__.py") or source.is_user_file(filename)
+
+
 @contextmanager
 def light_traces() -> Iterator[None]:
-    """Write a graph's code when it is first run, and look lines up when they are shown.
+    """Write a graph's code when it is first run, and name no functions whose lines nobody is shown.
 
     torch traces each branch and loop by itself, inside of those around it. It writes Python code for every
     such graph, and again for all graphs inside of one, each time that one changes; and for every node it
-    looks up the source line of every function that is running, most of them its own. It has public ways to
-    neither.
+    names every function that is running, most of them its own. It has public ways to neither.
     """
-    frame_of = functools.cache(functools.partial(traceback.FrameSummary, lookup_line=False))
-
-    def summary(frames: list[dict[str, Any]], skip: int) -> traceback.StackSummary:
-        known = (frame_of(each["filename"], each["line"], each["name"]) for each in reversed(frames[skip:]))
-        return traceback.StackSummary(known)
-
-    with _use_lazy_graph_module(True), trace.assigned(_traceback, _extract_symbolized_tb=summary):
+    with _use_lazy_graph_module(True), trace.assigned(proxy, CapturedTraceback=_Running()):
         yield
 
 
