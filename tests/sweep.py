@@ -1,4 +1,7 @@
-"""Parametrizations and examples of which the quick run takes a few, and `scripts/test --all` every one."""
+"""Parametrizations and examples of which the quick run takes a few, and `scripts/test --all` every one.
+
+A past fault (`tests/faults`) names a case that the quick run takes.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,16 @@ def sweep(cases: Iterable[Any], *, quick: int, always: Collection[Any] = ()) -> 
     count = min(quick, len(found))
     taken = {round(place * (len(found) - 1) / max(count - 1, 1)) for place in range(count)}
     return [
-        case if place in taken or known[place] in always else _slow(case) for place, case in enumerate(found)
+        case if place in taken or known[place] in always else slow(case) for place, case in enumerate(found)
     ]
+
+
+def slow(case: Any) -> Any:
+    """A case that the quick run leaves out: other tests take each branch of aotpipe's that it takes."""
+    if isinstance(case, _ParameterSet):
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.slow])
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def examples(*, quick: int, nightly: int) -> settings:
@@ -38,13 +49,6 @@ def examples(*, quick: int, nightly: int) -> settings:
 
 def _identity(case: Any) -> Any:
     return case.id if isinstance(case, _ParameterSet) and case.id else case
-
-
-def _slow(case: Any) -> Any:
-    if isinstance(case, _ParameterSet):
-        return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.slow])
-    values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 _ParameterSet = type(pytest.param())

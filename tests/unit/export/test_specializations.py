@@ -18,6 +18,7 @@ import aotpipe
 from aotpipe.core.signature import Signature, Symbol, admits, guard_holds, nearest_sizes
 from aotpipe.errors import ExportFailed, InputShape, StaticDim
 from aotpipe.model.spec import Dim
+from tests.sweep import slow
 from tests.unit.export.models import codes, exported
 
 N, M = Dim("n", min=1, max=20), Dim("m", min=4, max=8)
@@ -107,9 +108,9 @@ def test_the_guards_say_which_sizes_a_program_takes() -> None:
 @pytest.mark.parametrize(
     "decides",
     [
-        lambda x, y: x.shape[0] < y.shape[0],
+        slow(lambda x, y: x.shape[0] < y.shape[0]),
         lambda x, y: x.shape[0] == y.shape[0],
-        lambda x, y: x.shape[0] - y.shape[0] + 2 > 0,
+        slow(lambda x, y: x.shape[0] - y.shape[0] + 2 > 0),
     ],
     ids=["less", "equal", "difference"],
 )
@@ -189,7 +190,7 @@ def test_sizes_that_are_all_multiples_are_traced_as_multiples(tmp_path: Path) ->
     assert {row.status for row in built.report.targets} == {"executed"}
 
 
-@pytest.mark.parametrize("block", [16, 64])
+@pytest.mark.parametrize("block", [slow(16), 64])
 def test_multiples_of_two_long_ranges_are_found(block: int) -> None:
     """Of two thousand sizes that were drawn, hardly any was taken: such Dims were refused."""
 

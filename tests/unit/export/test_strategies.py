@@ -13,6 +13,7 @@ from aotpipe.core.dims import Dim
 from aotpipe.core.signature import admits
 from aotpipe.errors import ExportFailed, StaticDim
 from aotpipe.export import strategies
+from tests.sweep import slow
 from tests.unit.export.models import codes, entry_of, exported
 
 B = Dim("b", max=64)
@@ -272,7 +273,7 @@ class Filled(torch.nn.Module):
         return y
 
 
-@pytest.mark.parametrize("size", [0, 5])
+@pytest.mark.parametrize("size", [slow(0), 5])
 def test_a_table_that_a_call_fills_is_not_taken_for_filled(size: int) -> None:
     """What a call of another size wrote was put back, also in the program made after it."""
     model = Filled().eval()

@@ -8,6 +8,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aotpipe.errors import ExportFailed
 from aotpipe.export import tracing
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = tuple((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [1.0, -2.0, 0.5]))
@@ -58,7 +59,7 @@ def test_a_text_of_a_tensor_that_a_handler_catches_is_refused():
         check(shown, *CASES)
 
 
-@pytest.mark.parametrize("model", [chosen, collected, compared], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [chosen, slow(collected), compared], ids=lambda model: model.__name__)
 def test_the_handler_is_for_what_eager_raises(model):
     check(model, *CASES)
 

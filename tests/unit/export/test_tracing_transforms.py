@@ -10,6 +10,7 @@ from aotpipe.core.dims import Dim
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 
 NET = torch.nn.Linear(3, 3)
 
@@ -29,7 +30,7 @@ def deviations(x):
     return torch.vmap(lambda column: (column - column.mean()) / column.std(), in_dims=1, out_dims=1)(x)
 
 
-@pytest.mark.parametrize("model", [of_each_row, cubes, deviations])
+@pytest.mark.parametrize("model", [of_each_row, cubes, slow(deviations)])
 def test_what_torch_cannot_record_is_refused_and_left(model):
     spec = as_spec(model, args=(torch.randn(4, 3),), dynamic_shapes={"x": {0: Dim("n", min=2, max=8)}})
     with pytest.raises(ExportFailed, match=r"a transform of torch\.func") as refused:

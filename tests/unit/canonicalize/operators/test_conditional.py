@@ -9,6 +9,7 @@ import torch
 
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.errors import ExportFailed
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 
@@ -72,7 +73,7 @@ def a_pair_or_none(x, k):
 
 @pytest.mark.parametrize(
     "model",
-    [the_best_so_far, on_one_path, a_number_or_none, a_pair_or_none],
+    [slow(the_best_so_far), on_one_path, a_number_or_none, a_pair_or_none],
     ids=lambda model: model.__name__,
 )
 def test_none_against_a_value(model: Any):

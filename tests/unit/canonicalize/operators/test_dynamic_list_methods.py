@@ -13,7 +13,7 @@ from aotpipe.canonicalize.operators import dynamic_list_methods
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.sweep import sweep
+from tests.sweep import slow, sweep
 from tests.unit.canonicalize.trace.agree import check
 
 LISTS = tuple(
@@ -227,7 +227,7 @@ def those_left(x, n):
     return torch.stack(kept)
 
 
-@pytest.mark.parametrize("model", [without_a_bound, those_left], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [without_a_bound, slow(those_left)], ids=lambda model: model.__name__)
 def test_a_list_has_room_where_no_counter_tells_the_iterations(model: Any) -> None:
     check(model, *LISTS)
     found = export(canonicalize(as_spec(model, args=LISTS[0]))).findings
@@ -264,7 +264,7 @@ class Routed(torch.nn.Module):
         return self.acts[place](self.experts[place](x))
 
 
-@pytest.mark.parametrize("model", [elements, Routed().eval()], ids=["elements", "modules"])
+@pytest.mark.parametrize("model", [elements, slow(Routed().eval())], ids=["elements", "modules"])
 def test_what_is_chosen_is_eagers(model):
     check(model, *INDEXED)
 
@@ -341,7 +341,7 @@ def stored_between(x, n):
     return torch.stack(out)
 
 
-@pytest.mark.parametrize("model", [stored_first, stored_between], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [stored_first, slow(stored_between)], ids=lambda model: model.__name__)
 def test_elements_of_a_list_that_grew_are_stored(model):
     check(model, *((torch.tensor([1.0, 2.0]), torch.tensor(n)) for n in (3, 1, 2, 4)))
 
@@ -381,7 +381,7 @@ def of_two(x, n):
     return x * (lambda items: len(items))(out)
 
 
-@pytest.mark.parametrize("model", [Kept(), of_two], ids=["kept", "unpacked"])
+@pytest.mark.parametrize("model", [slow(Kept()), of_two], ids=["kept", "unpacked"])
 def test_code_that_decides_on_nothing_knows_its_length(model):
     check(model, *((torch.tensor(1.5), torch.tensor(n)) for n in (3, 2, 1, 4)))
 
@@ -443,7 +443,7 @@ def parts_where_a_tensor_says(x, n):
 
 
 @pytest.mark.parametrize(
-    "model", [parts_of_a_grown_list, parts_where_a_tensor_says], ids=lambda model: model.__name__
+    "model", [slow(parts_of_a_grown_list), parts_where_a_tensor_says], ids=lambda model: model.__name__
 )
 def test_slices(model):
     check(model, *((torch.tensor(1.5), torch.tensor(n)) for n in (3, 1, 2, 4)))

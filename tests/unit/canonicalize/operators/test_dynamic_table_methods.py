@@ -13,7 +13,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.sweep import sweep
+from tests.sweep import slow, sweep
 from tests.unit.canonicalize.trace.agree import check
 
 X = torch.tensor([1.0, 3.0, 3.0, 2.0])
@@ -438,7 +438,7 @@ def augmented_by_a_factory(x):
 
 @pytest.mark.parametrize(
     "model",
-    [given_by_a_function, filled_by_functions, added, augmented_by_a_factory],
+    [slow(given_by_a_function), filled_by_functions, added, augmented_by_a_factory],
     ids=lambda each: each.__name__,
 )
 def test_tables_that_functions_give_and_fill(model):
@@ -446,7 +446,8 @@ def test_tables_that_functions_give_and_fill(model):
 
 
 @pytest.mark.parametrize(
-    "other", [lambda a, b: a | b, lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a & b]
+    "other",
+    [slow(lambda a, b: a | b), slow(lambda a, b: a + b), slow(lambda a, b: a - b), lambda a, b: a & b],
 )
 def test_what_counters_do_with_counts_is_refused(other):
     def model(x):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = [
@@ -63,6 +64,8 @@ def picked(x):
     return operator.getitem([1.0, 2.0, 3.0, 4.0], int(x.argmax()))
 
 
-@pytest.mark.parametrize("model", [filtered, taken, mapped, accumulated, reduced, extremes, by_key, picked])
+@pytest.mark.parametrize(
+    "model", [filtered, taken, mapped, accumulated, reduced, extremes, slow(by_key), picked]
+)
 def test_they_give_what_eager_gives(model: Any) -> None:
     check(model, *CASES)

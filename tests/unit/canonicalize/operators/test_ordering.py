@@ -12,7 +12,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.sweep import sweep
+from tests.sweep import slow, sweep
 from tests.unit.canonicalize.trace.agree import check
 
 ROWS = (
@@ -162,7 +162,7 @@ def pushed_beside_what_ties(x, n):
 
 
 @pytest.mark.parametrize(
-    ("model", "cases"), [(searched_in_a_part, CASES), (pushed_beside_what_ties, CASES[1:] + CASES[:1])]
+    ("model", "cases"), [slow((searched_in_a_part, CASES)), (pushed_beside_what_ties, CASES[1:] + CASES[:1])]
 )
 def test_what_python_does_not_look_at_does_not_count(model, cases):
     """`lo`, `hi` and `key` were left out; a heap that keeps its elements compared those below its first."""

@@ -12,6 +12,7 @@ from torch import nn
 from aotpipe.core.dims import Dim
 from aotpipe.errors import ExportFailed
 from aotpipe.export.specializations import takes
+from tests.sweep import slow
 from tests.unit.export.models import exported
 
 N, M = Dim("n", min=2, max=9), Dim("m", min=2, max=9)
@@ -58,7 +59,7 @@ def new_tables(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return {n: x.sum()}[n] * len({m, m}) + {(m, 1): y.sum()}[m, 1]
 
 
-@pytest.mark.parametrize("model", [Masks(), remembered, one_table, of_ints, new_tables])
+@pytest.mark.parametrize("model", [slow(Masks()), remembered, slow(one_table), of_ints, new_tables])
 def test_keys_are_equal_where_the_sizes_are(model):
     found = exported(model, torch.ones(8), torch.ones(7), shapes={"x": {0: N}, "y": {0: M}})
     for n, m in itertools.product(range(2, 10), range(2, 10)):

@@ -13,6 +13,7 @@ from aotpipe.canonicalize.operators.unbacked_items import TensorRange
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 ROWS = tuple(
@@ -102,7 +103,18 @@ def as_lists(x):
 
 @pytest.mark.parametrize(
     "model",
-    [places, numbered, paired, backwards, left_early, otherwise, nested, written, collected, as_lists],
+    [
+        slow(places),
+        slow(numbered),
+        paired,
+        backwards,
+        slow(left_early),
+        slow(otherwise),
+        slow(nested),
+        slow(written),
+        slow(collected),
+        slow(as_lists),
+    ],
     ids=lambda model: model.__name__,
 )
 def test_loops_as_in_eager(model: Any) -> None:
@@ -168,7 +180,7 @@ def filtered_by_a_tensor(x):
 
 
 @pytest.mark.parametrize(
-    "model", [of_a_list_that_grows, filtered_by_a_tensor], ids=lambda model: model.__name__
+    "model", [of_a_list_that_grows, slow(filtered_by_a_tensor)], ids=lambda model: model.__name__
 )
 def test_comprehensions_as_in_eager(model: Any) -> None:
     check(model, *COMPREHENSIONS)

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 import torch
 
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 Model = Callable[[torch.Tensor, torch.Tensor], object]
@@ -130,17 +131,17 @@ def after_with(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     "model",
     [
         after_a_branch,
-        on_the_path_that_set_it,
-        on_the_other_path,
-        after_a_loop,
+        slow(on_the_path_that_set_it),
+        slow(on_the_other_path),
+        slow(after_a_loop),
         after_a_while,
-        in_a_later_iteration,
-        in_a_later_staged_iteration,
-        where_it_is_reached,
+        slow(in_a_later_iteration),
+        slow(in_a_later_staged_iteration),
+        slow(where_it_is_reached),
         in_place,
         in_a_function,
-        in_a_list,
-        left_by_break,
+        slow(in_a_list),
+        slow(left_by_break),
         after_with,
     ],
     ids=lambda each: each.__name__,

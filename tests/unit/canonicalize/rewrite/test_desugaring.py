@@ -12,6 +12,7 @@ import torch
 
 from aotpipe.canonicalize.rewrite import desugaring, staging, statements
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = tuple(
@@ -265,7 +266,9 @@ def walrus_in_a_branch(x):
     return total, [total := total + v for v in x.tolist()][-1], total
 
 
-@pytest.mark.parametrize("model", [taken_apart_in_a_graph, walrus_before_the_end, walrus_in_a_branch])
+@pytest.mark.parametrize(
+    "model", [slow(taken_apart_in_a_graph), slow(walrus_before_the_end), walrus_in_a_branch]
+)
 def test_matches_and_walruses_of_comprehensions_are_part_of_the_graph(model):
     x = torch.tensor([1.0, 3.0, 3.0, 2.0])
     check(model, *((each,) for each in (x, -x, x * torch.tensor([5.0, -1, -1, 1]), x * 0, x.flip(0))))

@@ -17,6 +17,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model import spec
+from tests.sweep import slow
 
 X = torch.tensor([1.0, 2.0])
 CALLS = 0
@@ -292,7 +293,7 @@ def test_a_change_of_what_has_no_form_is_refused_at_its_line(make, step):
     assert canonical(Holding(make(), lambda _, x: x * 2)).findings == ()
 
 
-@pytest.mark.parametrize(("make", "step"), [(Slotted, counts), (lambda: np.zeros(1), adds)])
+@pytest.mark.parametrize(("make", "step"), [slow((Slotted, counts)), (lambda: np.zeros(1), adds)])
 def test_a_branch_changes_nothing_that_has_no_form(make, step):
     def branches(held, x):
         if x.sum() > 100:

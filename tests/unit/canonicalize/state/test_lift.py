@@ -16,7 +16,7 @@ from aotpipe.canonicalize.state.slots import State
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model import spec
-from tests.sweep import sweep
+from tests.sweep import slow, sweep
 
 X = torch.tensor([1.0, -2.0])
 
@@ -81,7 +81,7 @@ def _is_alike(program: Any, model: nn.Module, calls: int = 5) -> None:
             torch.testing.assert_close(run(x), model(x))
 
 
-@pytest.mark.parametrize("kind", [Counter, Hooked, Late])
+@pytest.mark.parametrize("kind", [Counter, Hooked, slow(Late)])
 def test_calls_of_the_program_are_calls_of_the_model(kind: Any) -> None:
     model = kind()
     program = programs(model)

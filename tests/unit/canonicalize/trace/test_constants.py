@@ -14,6 +14,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = tuple((torch.tensor(v),) for v in ([1.0, 2.0, 3.0], [-9.0, 2.0, 1.0], [0.0, 0.0, 0.0]))
@@ -55,8 +56,8 @@ def items_of_a_mask(x):
     [
         dims_of_a_range,
         pytest.param(steps_of_a_grid, marks=pytest.mark.slow),
-        items_of_ranges,
-        items_of_a_mask,
+        slow(items_of_ranges),
+        slow(items_of_a_mask),
     ],
 )
 def test_what_is_the_same_in_every_call_decides_while_it_is_traced(model: Callable[..., Any]) -> None:
@@ -138,13 +139,13 @@ def filled_in_a_loop(x):
 @pytest.mark.parametrize(
     "model",
     [
-        written_in_a_branch,
+        slow(written_in_a_branch),
         written_by_a_view,
         pytest.param(written_by_its_data, marks=pytest.mark.slow),
         written_as_an_output,
         pytest.param(written_by_a_function_of_torch, marks=pytest.mark.slow),
         pytest.param(counted_in_a_loop, marks=pytest.mark.slow),
-        carried_by_a_loop,
+        slow(carried_by_a_loop),
         filled_in_a_loop,
     ],
 )

@@ -8,6 +8,7 @@ import torch
 from aotpipe.canonicalize.trace import dry_run, fixpoint
 from aotpipe.canonicalize.values.abstract_values import Leaf, Undefined
 from aotpipe.errors import ExportFailed
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.test_regions import check, exported
 
 X = torch.ones(3)
@@ -164,13 +165,13 @@ def joined_up_to_a_number(x):
 @pytest.mark.parametrize(
     "model",
     [
-        queue,
+        slow(queue),
         pytest.param(suppressed, marks=pytest.mark.slow),
         pytest.param(stripped, marks=pytest.mark.slow),
-        shorter_on_a_path,
-        returned_from_a_path,
+        slow(shorter_on_a_path),
+        slow(returned_from_a_path),
         written_afterwards,
-        joined_up_to_a_number,
+        slow(joined_up_to_a_number),
     ],
     ids=lambda model: model.__name__,
 )

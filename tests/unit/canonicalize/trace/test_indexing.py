@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 TABLE = torch.arange(24.0).reshape(4, 3, 2)
@@ -70,7 +71,7 @@ def an_item_is_added_to(x, i):
         new_dims_and_slices,
         beside_a_tensor,
         items_are_assigned,
-        an_item_is_added_to,
+        slow(an_item_is_added_to),
     ],
     ids=lambda model: model.__name__,
 )

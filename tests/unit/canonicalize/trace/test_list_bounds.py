@@ -10,6 +10,7 @@ import torch
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 
 X = torch.tensor([1.0, 2.0])
 
@@ -75,7 +76,8 @@ def the_smaller_of_two(x, n):
 
 
 @pytest.mark.parametrize(
-    ("model", "room"), [(an_inputs_range, 8), (an_input_that_counts_down, 5), (the_smaller_of_two, 6)]
+    ("model", "room"),
+    [(an_inputs_range, 8), slow((an_input_that_counts_down, 5)), slow((the_smaller_of_two, 6))],
 )
 def test_an_input_has_the_range_that_was_declared(model: Any, room: int) -> None:
     n = torch.tensor(3)
@@ -88,7 +90,8 @@ def test_an_input_has_the_range_that_was_declared(model: Any, room: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("model", "room"), [(a_range, 8), (a_counter, 4), (a_length, 8), (another_lists_length, 4)]
+    ("model", "room"),
+    [slow((a_range, 8)), slow((a_counter, 4)), slow((a_length, 8)), (another_lists_length, 4)],
 )
 def test_room_is_what_the_trips_need(model: Any, room: int) -> None:
     graph = export(canonicalize(as_spec(model, args=(X,)))).entries[0].program.graph_module

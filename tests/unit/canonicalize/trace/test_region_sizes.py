@@ -9,6 +9,7 @@ from aotpipe import Dim
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 
 
 def counted_down(x):
@@ -43,7 +44,7 @@ def grown_two_deep(x):
     return torch.stack(out) if out else x[:0]
 
 
-@pytest.mark.parametrize("model", [counted_down, one_of_two, grown_two_deep])
+@pytest.mark.parametrize("model", [slow(counted_down), one_of_two, grown_two_deep])
 def test_a_size_that_results_are_joined_with_is_an_operand(model):
     torch.manual_seed(0)
     rows = Dim("rows", min=2, max=16)

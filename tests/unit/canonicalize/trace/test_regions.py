@@ -18,7 +18,7 @@ from aotpipe.core.stages import Exported
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.sweep import sweep
+from tests.sweep import slow, sweep
 
 UP, DOWN, NONE = torch.full((2, 3), 0.7), torch.full((2, 3), -0.7), torch.zeros(2, 3)
 SIGNS = ((UP,), (DOWN,), (NONE,))
@@ -565,7 +565,7 @@ def a_loop_with_returns(x):
     return x * 4
 
 
-@pytest.mark.parametrize("model", [a_flag_from_outside, a_loop_with_returns])
+@pytest.mark.parametrize("model", [a_flag_from_outside, slow(a_loop_with_returns)])
 def test_a_branch_in_a_branch_decides_by_a_flag_that_nothing_else_reads(model: Any):
     program = check(model, *SIGNS).entries[0].program
     assert not any(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = tuple((torch.tensor(v),) for v in ([0.5, -1.0, 2.0], [-2.0, -0.5, -0.25], [-9.0, 1.0, 1.0]))
@@ -57,7 +58,7 @@ def asks_for_what_is_in_its_dict(x):
 
 @pytest.mark.parametrize(
     "model",
-    [asks_for_none, asks_for_a_length, asks_for_what_is_in_its_dict],
+    [asks_for_none, slow(asks_for_a_length), asks_for_what_is_in_its_dict],
     ids=lambda model: model.__name__,
 )
 def test_the_function_that_gets_it_is_rewritten_too(model: Any):

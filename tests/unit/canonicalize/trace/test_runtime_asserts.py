@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.trace import runtime_asserts
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def an_assert_in_a_branch(x):
         one_path_raises,
         the_other_path_raises,
         all_paths_of_a_branch_raise,
-        a_loop_that_gives_up,
+        slow(a_loop_that_gives_up),
         an_assert_in_a_branch,
     ],
     ids=lambda model: model.__name__,
@@ -89,7 +90,7 @@ def talks(x):
     return -x
 
 
-@pytest.mark.parametrize("model", [caught_by_the_model, talks], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [caught_by_the_model, slow(talks)], ids=lambda model: model.__name__)
 def test_what_goes_on(model: Any):
     check(model, *VECTORS)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 VALUES = ([1.0, -1.0, 2.0, 3.0], [-1.0, -1.0, -2.0, 3.0], [2.0, 2.0, 3.0, 3.0], [-1.0] * 4)
@@ -77,9 +78,9 @@ def apart_by_one(x, y):
     [
         pytest.param(apart_by_one, marks=pytest.mark.slow),
         pytest.param(second, marks=pytest.mark.slow),
-        second_inside,
+        slow(second_inside),
         pytest.param(equal_on_one_path, marks=pytest.mark.slow),
-        in_a_loop,
+        slow(in_a_loop),
         known_on_one_path,
     ],
     ids=lambda model: model.__name__,

@@ -17,7 +17,7 @@ from aotpipe.core.dims import Dim
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.sweep import sweep
+from tests.sweep import slow, sweep
 from tests.unit.canonicalize.trace import agree
 
 SIZES = (6, 2, 3, 9, 30)
@@ -120,25 +120,25 @@ def test_classes_out_of_range_raise():
 @pytest.mark.parametrize(
     "model",
     [
-        lambda x: torch.stack(torch.cat([x] * 6).chunk(6)),
-        lambda x: torch.stack(x.repeat(3, 1).split(x.shape[0])),
+        slow(lambda x: torch.stack(torch.cat([x] * 6).chunk(6))),
+        slow(lambda x: torch.stack(x.repeat(3, 1).split(x.shape[0]))),
         lambda x: torch.stack(torch.split(x.repeat(1, 2), 2, dim=1)),
         lambda x: torch.einsum("ij,kj,kl->il", x, x, x),
         lambda x: torch.vander(x[:, 0], 4) + torch.vander(x[:, 1], 4, increasing=True),
         lambda x: torch.vander(torch.arange(x.shape[0]), 3),
-        lambda x: torch.kron(x, torch.ones(2, 3)) + torch.kron(torch.ones(2, 1), x.repeat(1, 3)),
-        lambda x: torch.combinations(x[:, 0]).sum(0) + torch.combinations(x[:, 1], 2, True).sum(0),
+        slow(lambda x: torch.kron(x, torch.ones(2, 3)) + torch.kron(torch.ones(2, 1), x.repeat(1, 3))),
+        slow(lambda x: torch.combinations(x[:, 0]).sum(0) + torch.combinations(x[:, 1], 2, True).sum(0)),
         lambda x: F.avg_pool1d(x.t()[None], x.shape[0]) + F.max_pool1d(x.t()[None], kernel_size=len(x)),
         lambda x: F.max_pool2d(x[None], x.shape) + F.avg_pool2d(x[None], kernel_size=(x.shape[0], 2)),
         lambda x: x / x.shape.numel() + (x.shape[0] - x) + (x.shape[0] / 2 - x),
-        lambda x: x[list(range(x.shape[0]))],
+        slow(lambda x: x[list(range(x.shape[0]))]),
         lambda x: torch.stack((*x.chunk(chunks=2, dim=-1), *torch.chunk(chunks=2, input=x, dim=1))),
         lambda x: torch.stack(torch.split(tensor=x.repeat(2, 1), split_size_or_sections=x.shape[0])),
         lambda x: torch.stack(x.repeat(2, 1).split(split_size=x.shape[0])),
         lambda x: F.avg_pool1d(input=x.t()[None], kernel_size=x.shape[0]),
         lambda x: torch.kron(input=x, other=x[:1]) * torch.combinations(input=x[:, 0]).sum(),
         lambda x: torch.hann_window(window_length=len(x)) + torch.fft.fftfreq(n=len(x)),
-        lambda x: F.one_hot(input=torch.arange(2), num_classes=len(x)),
+        slow(lambda x: F.one_hot(input=torch.arange(2), num_classes=len(x))),
     ],
 )
 def test_functions_of_tensors_follow_their_sizes(model):
@@ -217,7 +217,7 @@ def comprehended(x):
 
 @pytest.mark.parametrize(
     "model",
-    [recurrent, backwards, written, left_early, pairs, comprehended],
+    [slow(recurrent), backwards, slow(written), slow(left_early), slow(pairs), comprehended],
     ids=lambda model: model.__name__,
 )
 def test_loops_over_a_size_are_loops_of_the_graph(model):

@@ -12,6 +12,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.canonicalize.trace import torch_functions
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 
@@ -130,7 +131,7 @@ def test_branches_where_no_gradients_are_wanted():
     check(Ungraded().eval(), *((torch.tensor(v),) for v in ([1.0, 2.5], [1.0, 0.1], [0.1, 0.2])))
 
 
-@pytest.mark.parametrize("iterations", [False, True])
+@pytest.mark.parametrize("iterations", [False, slow(True)])
 def test_a_region_may_take_a_shape_or_a_dtype_of_another_tensor(iterations):
     def like(x):
         grid, whole = torch.zeros(2, 3), torch.zeros(1, dtype=torch.int64)

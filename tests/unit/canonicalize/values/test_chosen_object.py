@@ -14,6 +14,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 N = torch.tensor
@@ -118,15 +119,15 @@ def functions(x):
 @pytest.mark.parametrize(
     "model",
     [
-        machine,
+        slow(machine),
         counted,
         maybe_none,
-        matched,
+        slow(matched),
         given_to_a_library,
         missing_key,
         raised,
         asked_elsewhere,
-        functions,
+        slow(functions),
     ],
 )
 def test_it_is_what_it_is_in_eager(model: Any) -> None:

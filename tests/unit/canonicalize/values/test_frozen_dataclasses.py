@@ -14,6 +14,7 @@ from aotpipe.canonicalize.values import frozen_dataclasses
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 X = torch.tensor([1.0, 3.0, 3.0, 2.0])
@@ -75,7 +76,7 @@ def a_tensor_of_one_is_written(x):
 
 
 @pytest.mark.parametrize(
-    "model", [replaced_in_a_loop, replaced_in_branches, matched, a_tensor_of_one_is_written]
+    "model", [replaced_in_a_loop, slow(replaced_in_branches), matched, a_tensor_of_one_is_written]
 )
 def test_it_is_a_structure_of_its_fields(model) -> None:
     check(model, *CASES)
