@@ -6,7 +6,9 @@ import hashlib
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from aotpipe.core.signature import Signature, Symbol, TensorSpec
 from aotpipe.runtime import toolchain
 
 FOLDER = Path(__file__).parent
+FOR_LATER_RUNS = FOLDER.parents[1] / ".pytest_cache" / "programs"
+KEPT_S = 14 * 86400
 BACKENDS = {
     "vmvx": ("--iree-hal-local-target-device-backends=vmvx",),
     "llvm-cpu": ("--iree-hal-local-target-device-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"),
@@ -60,7 +64,7 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 
 
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
-    """Compile a module of the torch dialect; one run of the tests compiles it once."""
+    """Compile a module of the torch dialect; what comes of equal bytes is kept for later runs."""
     text = (rewritten(text.encode(), [host_reads.FIX.apply]) or text.encode()).decode()
     command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
     # Other tests have the other cores: threads would only wait for each other.
@@ -73,7 +77,9 @@ def compile_text(text: str, backend: str = "vmvx") -> bytes:
         subprocess.run(run, cwd=folder, check=True, timeout=300, capture_output=True)
         return (folder / "module.vmfb").read_bytes()
 
-    return once_a_run(("compile_text", *command, text), compile_now)
+    _forget_unused()
+    # All that the compiler is given: of aotpipe, nothing else can change what it makes.
+    return _kept(FOR_LATER_RUNS, (*_compiled_by(), *command, text), compile_now)
 
 
 def once_a_run(key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:
@@ -82,14 +88,20 @@ def once_a_run(key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:
     `tests/conftest.py` names the folder of the run; where no run is under way, nothing is kept.
     """
     kept = os.environ.get("AOTPIPE_TEST_PROGRAMS")
-    with tempfile.TemporaryDirectory(prefix="aotpipe-test-") as scratch:
-        if kept is None:
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="aotpipe-test-") as scratch:
             return make(Path(scratch))
-        digest = hashlib.sha256("\0".join((*_made_by(), *key)).encode()).hexdigest()
-        path = Path(kept) / digest
-        if not path.exists():
+    return _kept(Path(kept), (_source(), *_compiled_by(), *key), make)
+
+
+def _kept(folder: Path, key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:
+    path = folder / hashlib.sha256("\0".join(key).encode()).hexdigest()
+    with tempfile.TemporaryDirectory(prefix="aotpipe-test-") as scratch:
+        if path.exists():
+            path.touch()
+        else:
             content = make(Path(scratch))
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             # Beside its destination, so that it appears there whole.
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
                 file.write(content)
@@ -98,10 +110,25 @@ def once_a_run(key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:
 
 
 @cache
-def _made_by() -> tuple[str, ...]:
-    """The aotpipe, the compiler and the CPU that programs are made by."""
+def _forget_unused() -> None:
+    """Remove the programs that no run of the last days asked for."""
+    for path in FOR_LATER_RUNS.glob("*"):
+        with suppress(FileNotFoundError):  # another process removes them too
+            if time.time() - path.stat().st_mtime > KEPT_S:
+                path.unlink()
+
+
+@cache
+def _source() -> str:
+    """The aotpipe that programs are made by."""
     source = hashlib.sha256()
     for path in sorted(Path(aotpipe.__file__).parent.rglob("*.py")):
         source.update(path.read_bytes())
+    return source.hexdigest()
+
+
+@cache
+def _compiled_by() -> tuple[str, ...]:
+    """The compiler and the CPU that programs are made by and for."""
     compiler = toolchain.version_of("iree-base-compiler")
-    return (source.hexdigest(), str(compiler), str(toolchain.host_features()))
+    return (str(compiler), str(attempts.binary().stat().st_size), str(toolchain.host_features()))
