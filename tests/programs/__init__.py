@@ -77,9 +77,13 @@ def compile_text(text: str, backend: str = "vmvx") -> bytes:
         subprocess.run(run, cwd=folder, check=True, timeout=300, capture_output=True)
         return (folder / "module.vmfb").read_bytes()
 
+    return for_later_runs((*_compiled_by(), *command, text), compile_now)
+
+
+def for_later_runs(key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:
+    """What a compiler makes in a scratch folder; `key` is all that it is given, and what it is itself."""
     _forget_unused()
-    # All that the compiler is given: of aotpipe, nothing else can change what it makes.
-    return _kept(FOR_LATER_RUNS, (*_compiled_by(), *command, text), compile_now)
+    return _kept(FOR_LATER_RUNS, key, make)
 
 
 def once_a_run(key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:
