@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,7 @@ from aotpipe.core.stages import Legal, Lowered
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.xla import clients, container, runtime
-from tests.programs import for_later_runs, through
+from tests.programs import through
 
 Call = tuple[Any, ...]
 
@@ -26,16 +23,10 @@ Call = tuple[Any, ...]
 @cache
 def executable(module: bytes) -> bytes:
     """A module's executable; as the compiler's own process makes it."""
-
-    def compile_now(_: Path) -> bytes:
-        xla = clients.bindings()
-        device = clients.devices("cpu", 1)[0]
-        devices = xla.DeviceList((device,))
-        return bytes(device.client.compile_and_load(module, devices, xla.CompileOptions()).serialize())
-
-    made_by = (str(toolchain.version_of("jaxlib")), str(toolchain.host_features()))
-    flags = os.environ.get("XLA_FLAGS", "")
-    return for_later_runs(("xla", *made_by, flags, hashlib.sha256(module).hexdigest()), compile_now)
+    xla = clients.bindings()
+    device = clients.devices("cpu", 1)[0]
+    devices = xla.DeviceList((device,))
+    return bytes(device.client.compile_and_load(module, devices, xla.CompileOptions()).serialize())
 
 
 def payload(lowered: Lowered, **changes: Any) -> bytes:
