@@ -35,7 +35,6 @@ REFUSED: dict[str, str] = {
     "Scheduler": "a number that is known to a run of the graph only is hashed by other code",
     "contextmanager_scope": "a generator that decides on a tensor is used other than by `for`",
     "nested_break_flags": "decides on a tensor's value in Python",
-    "map_filter": "a list whose length a tensor decides is used in a way that no graph can",
     "star_args": "is a dict with the key 'limit' on some paths only",
     "chunk_by_scalar": "a range has a tensor as its step",
 }

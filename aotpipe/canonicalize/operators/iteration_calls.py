@@ -26,8 +26,10 @@ def _call(function: Any, *args: Any) -> Any:
     return trace.operators().call(function, *args)
 
 
-def _map(function: Any, *items: Any) -> Iterator[Any]:
-    """`map(function, *items)`, as lazily."""
+def _map(function: Any, *items: Any) -> Iterable[Any]:
+    """`map(function, *items)`, as lazily, but for a list whose length a tensor decides."""
+    if is_on() and len(items) == 1 and unbacked_items.of(items[0]) is not None:
+        return unbacked_items.mapped(function, items[0])
     return (_call(function, *each) for each in zip(*items, strict=False))
 
 
