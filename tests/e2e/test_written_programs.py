@@ -36,7 +36,6 @@ REFUSED: dict[str, str] = {
     "contextmanager_scope": "a generator that decides on a tensor is used other than by `for`",
     "nested_break_flags": "decides on a tensor's value in Python",
     "star_args": "is a dict with the key 'limit' on some paths only",
-    "chunk_by_scalar": "a range has a tensor as its step",
 }
 __all__ = ["decoding", "idioms", "keeping", "selecting", "solvers"]  # which fill the table
 

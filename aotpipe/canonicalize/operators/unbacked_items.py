@@ -40,8 +40,9 @@ class TensorRange:
         """From the arguments of `range`."""
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int):
-            raise refusal("a range has a tensor as its step", "give a step that is a number")
-        most = fixpoint.most_in_range(start, stop, step)
+            step = host_scalars.item(torch_functions.as_tensor(step))
+            runtime_asserts.require(step != 0, ValueError("range() arg 3 must not be zero"), holds=True)
+        most = _most(start, stop, step)
         start, stop = (
             host_scalars.item(torch_functions.as_tensor(each)) if is_varying(each) else each
             for each in (start, stop)
@@ -53,7 +54,7 @@ class TensorRange:
         """How many numbers it has at most, where that is known before the run."""
         if self.most is not None:
             return self.most
-        return fixpoint.most_in_range(self.start, self.stop, self.step)
+        return _most(self.start, self.stop, self.step)
 
     def __iter__(self) -> Any:
         raise refusal(
@@ -66,7 +67,7 @@ class TensorRange:
         index: list[Any] = [self.start]
 
         def test() -> object:
-            left = index[0] < self.stop if self.step > 0 else index[0] > self.stop
+            left = _is_before(index[0], self.stop, self.step)
             stop = stopped()
             if torch_functions.is_traced(stop):
                 return torch_functions.predicate(left).logical_and(
@@ -93,6 +94,21 @@ class TensorRange:
             [at + 1 for at in variables.dead],
         )
         regions.loop(test, iteration, counted, most=self.iterations)
+
+
+def _most(start: Any, stop: Any, step: Any) -> Any:
+    """How many numbers a range has at most; None where only a run knows."""
+    if isinstance(step, int):
+        return fixpoint.most_in_range(start, stop, step)
+    return abs(stop - start) if isinstance(start, int) and isinstance(stop, int) else None
+
+
+def _is_before(at: Any, stop: Any, step: Any) -> Any:
+    if isinstance(step, int):
+        return at < stop if step > 0 else at > stop
+    at, stop = host_scalars.as_int64(at), host_scalars.as_int64(stop)
+    # A step of zero, which is refused, goes nowhere.
+    return torch.where(step > 0, at < stop, (step < 0).logical_and(at > stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,11 @@ def of(value: Any) -> UnbackedItems | None:
         return value
     if isinstance(value, TensorRange):
         start, step = value.start, value.step
+        if not isinstance(step, int):
+            raise refusal(
+                "a list is made of a range that has a tensor as its step",
+                "loop over it with `for`, or give a step that is a number",
+            )
         away = value.stop - start if step > 0 else start - value.stop
         size = (away + (abs(step) - 1)) // abs(step)
         return UnbackedItems(size.clamp_min(0), value.iterations, lambda number: start + number * step)

@@ -216,6 +216,24 @@ def test_ranges_as_in_eager() -> None:
     check(steps, *RANGES)
 
 
+def strides(x, n):
+    out, step, seen = torch.zeros(6), n.item(), 0
+    for start in range(0, 6, step):
+        part = x[start : start + step]
+        out[start : start + step] = part - part.mean()
+    for i in range(5, -1, -step):
+        seen = seen + i
+        if seen > 7:
+            break
+    for i in range(step, 6, step):
+        seen = seen + 10 * i
+    return out, seen
+
+
+def test_a_step_that_a_tensor_decides() -> None:
+    check(strides, *((torch.randn(6), torch.tensor(step)) for step in (2, 3, 1, 6, -1, 9, 0)))
+
+
 def test_a_range_of_plain_numbers_knows_its_trips() -> None:
     assert TensorRange.of((5,)).iterations == 5
     assert TensorRange.of((9, 2, -3)).iterations == len(range(9, 2, -3))
