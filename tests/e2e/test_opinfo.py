@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.opinfo.__main__ import isolated
-from tests.opinfo.cases import OPS
+from aotpipe.core.targets import Target
+from tests.opinfo.__main__ import earlier, isolated
+from tests.opinfo.cases import OPS, cases
 from tests.opinfo.known import FAILING
 from tests.opinfo.sweep import Row, sweep_together
 from tests.opinfo.table import render
@@ -26,6 +29,20 @@ def test_important_ops_are_equal(print_table: Callable[[str], None]) -> None:
     equal = Counter(row.op for row in rows if row.verdict == "equal")
     assert not [row for row in rows if row.verdict not in {"equal", "export"}]
     assert set(equal) == set(IMPORTANT)
+
+
+def test_a_sample_with_a_row_of_the_target_is_not_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    first, *left = cases("abs", "float32", 2)
+    row = Row("abs", "float32", first.index, "equal")
+    others = [
+        replace(row, index=index, target=name) for index, name in ((-1, row.target), (1, "xla-cpu-host"))
+    ]
+    path.write_text("".join(one.to_json() + "\n" for one in (row, *others)))
+    assert earlier(path, Target.parse(row.target)) == [row]
+    assert earlier(tmp_path / "none.jsonl", Target.parse(row.target)) == []
+    again = cases("abs", "float32", 2, done={(row.op, row.dtype, row.index)})
+    assert left and [one.index for one in again] == [one.index for one in left]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,14 +64,20 @@ class Case:
         return f"{self.op}_{self.dtype}_{self.index}".replace(".", "_").replace("-", "_")
 
 
-def cases(op_name: str, dtype_name: str, count: int) -> Iterator[Case]:
-    """Up to about `count` samples of an op for a dtype, always the same ones."""
+Sample = tuple[str, str, int]
+"""A sample's op and dtype, and its number among the op's samples of that dtype."""
+
+
+def cases(op_name: str, dtype_name: str, count: int, done: Collection[Sample] = ()) -> Iterator[Case]:
+    """Up to about `count` samples of an op for a dtype, always the same ones, without those that are done."""
     op, dtype = OPS[op_name], DTYPES[dtype_name]
     if dtype not in op.dtypes:
         return
     torch.manual_seed(zlib.crc32(f"{op_name} {dtype_name}".encode()))
     samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
     for index in _chosen(samples, count):
+        if (op_name, dtype_name, index) in done:
+            continue
         sample = samples[index]
         leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
         module = Call(op.op, leaves, spec).eval()

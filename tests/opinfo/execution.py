@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import resource
@@ -14,25 +13,27 @@ from typing import Any, Final
 
 import numpy as np
 
-from aotpipe.backends.iree.compile import attempts, compiler, flags
+from aotpipe.backends import compiler
+from aotpipe.backends.iree.compile import attempts, flags
 from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, AssertionViolated, CompileError
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.runtime import process
-from aotpipe.runtime.iree import runtime
+from aotpipe.runtime.loading import runtime
 from tests.opinfo.lowering import Ready
 
-TARGET: Final = Target.parse("iree-cpu-host")
 MEMORY_BYTES: Final = 6 << 30
 TIMEOUT_S: Final = 120.0
 
 
-def compile_fast(text: str) -> bytes | None:
-    """A vmfb by the fast flags, or nothing where the compiler fails."""
-    chosen = flags.choose(text.encode(), "torch", TARGET)
+def compile_fast(program: Lowered, target: Target) -> bytes | None:
+    """A program of several functions by the fast flags, or nothing where the compiler fails."""
+    if target.backend == "xla":
+        return compile_alone(program, target)[0]
+    chosen = flags.choose(program.module, "torch", target)
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "module.mlir").write_text(text)
+        Path(folder, "module.mlir").write_bytes(program.module)
         outcome = process.run(
             [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *chosen],
             folder=Path(folder),
@@ -43,23 +44,18 @@ def compile_fast(text: str) -> bytes | None:
         return Path(folder, "module.vmfb").read_bytes() if done else None
 
 
-def compile_alone(ready: Ready) -> tuple[bytes | None, str]:
-    """A vmfb by whatever flags the product finds, and its note; or nothing and the compiler's diagnostic."""
-    module = ready.text.encode()
-    program = Lowered(
-        dialect="torch",
-        module=module,
-        entry_points=(ready.case.name,),
-        digest=hashlib.sha256(module).hexdigest(),
-    )
+def compile_alone(program: Lowered, target: Target) -> tuple[bytes | None, str]:
+    """A program by whatever flags the product finds, and its note; or nothing and a diagnostic."""
     try:
-        found = compiler.compile(program, TARGET, timeout_s=TIMEOUT_S, memory_limit_bytes=MEMORY_BYTES)
+        found = compiler(target).compile(
+            program, target, timeout_s=TIMEOUT_S, memory_limit_bytes=MEMORY_BYTES
+        )
     except CompileError as error:
         return None, f"{type(error).__name__}: {error.reason or error.message}"[:300]
     return found.payload, "; ".join(found.notes)[:300]
 
 
-def run_all(vmfb: bytes, calls: Sequence[Ready]) -> dict[str, Any]:
+def run_all(payload: bytes, target: Target, calls: Sequence[Ready]) -> dict[str, Any]:
     """Outputs per function name, by output name; a string says why there are none."""
     results: dict[str, Any] = {}
     left = list(calls)
@@ -70,7 +66,7 @@ def run_all(vmfb: bytes, calls: Sequence[Ready]) -> dict[str, Any]:
                 warnings.simplefilter("ignore")
                 pid = os.fork()
             if pid == 0:
-                _child(vmfb, left, file.name)
+                _child(payload, target, left, file.name)
             _, status = os.waitpid(pid, 0)
             with Path(file.name).open("rb") as stream:
                 while True:
@@ -86,7 +82,7 @@ def run_all(vmfb: bytes, calls: Sequence[Ready]) -> dict[str, Any]:
     return results
 
 
-def _child(vmfb: bytes, calls: Sequence[Ready], path: str) -> None:
+def _child(payload: bytes, target: Target, calls: Sequence[Ready], path: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = int(used.ru_utime + used.ru_stime) + 60
@@ -95,18 +91,18 @@ def _child(vmfb: bytes, calls: Sequence[Ready], path: str) -> None:
     try:
         with Path(path).open("wb") as stream:
             for call in calls:
-                pickle.dump((call.case.name, _called(vmfb, call)), stream)
+                pickle.dump((call.case.name, _called(payload, target, call)), stream)
                 stream.flush()
         code = 0
     finally:
         os._exit(code)
 
 
-def _called(vmfb: bytes, call: Ready) -> dict[str, np.ndarray[Any, Any]] | str:
+def _called(payload: bytes, target: Target, call: Ready) -> dict[str, np.ndarray[Any, Any]] | str:
     name = call.case.name
     try:
-        with runtime.load(
-            vmfb,
+        with runtime(target.backend).load(
+            payload,
             signatures={name: call.signature},
             weights=call.weights,
             initial_state={},

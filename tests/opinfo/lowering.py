@@ -1,10 +1,12 @@
-"""From a case to a module of the torch dialect by the product's stages, with what stopped it on the way."""
+"""From a case to a compiler's module by the product's stages, with what stopped it on the way."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +14,19 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from aotpipe.backends import legalization
+from aotpipe.backends import dialect, legalization, module_of, ruleset
 from aotpipe.backends.iree.lower import importer
+from aotpipe.backends.xla import lowering as stablehlo
 from aotpipe.canonicalize import canonicalize
 from aotpipe.core.signature import Signature
-from aotpipe.core.stages import Exported
+from aotpipe.core.stages import Exported, Lowered
+from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, LowerFailed, UnsupportedOps
 from aotpipe.export import export
 from aotpipe.model import spec
 from aotpipe.model.torch_arrays import view_numpy
 from aotpipe.passes import legalize
+from aotpipe.runtime.xla import container
 from tests.opinfo.cases import Case
 
 
@@ -38,13 +43,13 @@ class Ready:
     """A case whose module is a function of its name, with what a run needs."""
 
     case: Case
-    text: str
+    program: Lowered
     signature: Signature
     asserts: tuple[str, ...]
     weights: dict[str, np.ndarray[Any, Any]]
 
 
-def lowered(case: Case) -> Ready:
+def lowered(case: Case, target: Target) -> Ready:
     """Take a case through every stage before the compiler.
 
     Raises:
@@ -59,17 +64,18 @@ def lowered(case: Case) -> Ready:
         except Exception as error:
             raise Stopped("export", _first_line(error)) from error
         try:
-            program = legalize(exported, legalization())
-            text = importer.lower(program).module.decode()
+            legal = legalize(exported, legalization(ruleset(module_of(target), dialect(target))))
+            lower = importer.lower if target.backend == "iree" else stablehlo.lower
+            program = lower(legal)
         except UnsupportedOps as error:
             # What torch itself fails to decompose has a cause.
             verdict = "failed" if error.__cause__ else "refused"
             raise Stopped(verdict, " | ".join(error.reason.splitlines())) from error
         except LowerFailed as error:
             raise Stopped("failed", f"{error.message}: {error.reason}") from error
-    (entry,) = program.entries
-    weights = {key: view_numpy(value) for key, value in program.weights.items()}
-    return Ready(case, text, entry.signature, entry.asserts, weights)
+    (entry,) = legal.entries
+    weights = {key: view_numpy(value) for key, value in legal.weights.items()}
+    return Ready(case, program, entry.signature, entry.asserts, weights)
 
 
 def _exported(case: Case) -> Exported:
@@ -83,14 +89,16 @@ def _exported(case: Case) -> Exported:
         raise error.__cause__ from error
 
 
-def check_legal(context: ir.Context, text: str, limit_s: int = 6) -> None:
-    """Run the compiler's own torch conversion, for its diagnostic, in a forked child.
+def check_legal(context: ir.Context, program: Lowered, limit_s: int = 6) -> None:
+    """Run IREE's own torch conversion of a module of that dialect, for its diagnostic, in a forked child.
 
     The conversion can abort or loop for ever, which must stay a verdict on one sample.
 
     Raises:
         Stopped: An op or a form of it is not legal.
     """
+    if program.dialect != "torch":
+        return
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         # jax warns of its locks where another test has imported it; the child uses nothing of jax.
@@ -103,7 +111,7 @@ def check_legal(context: ir.Context, text: str, limit_s: int = 6) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
-            os.write(writer, _convert(context, text).encode())
+            os.write(writer, _convert(context, program.module.decode()).encode())
         finally:
             os._exit(0)
     os.close(writer)
@@ -134,8 +142,23 @@ def _convert(context: ir.Context, text: str) -> str:
     return ""
 
 
-def merged(context: ir.Context, texts: list[str]) -> str:
-    """One module with the functions of all."""
+def merged(context: ir.Context, programs: Sequence[Lowered]) -> Lowered:
+    """One program with the functions of all."""
+    if programs[0].dialect == "torch":
+        module = _merged_text(context, [program.module.decode() for program in programs]).encode()
+    else:
+        read = [container.read(program.module) for program in programs]
+        index = {"programs": [one for index, _ in read for one in index["programs"]]}
+        module = container.write(index, {name: part for _, parts in read for name, part in parts.items()})
+    return Lowered(
+        dialect=programs[0].dialect,
+        module=module,
+        entry_points=tuple(name for program in programs for name in program.entry_points),
+        digest=hashlib.sha256(module).hexdigest(),
+    )
+
+
+def _merged_text(context: ir.Context, texts: Sequence[str]) -> str:
     with context, ir.Location.unknown():
         target = ir.Module.create()
         for text in texts:

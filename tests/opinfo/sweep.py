@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 import torch
 from iree.compiler import ir
 from torch.utils import _pytree as pytree
 
 from aotpipe.core.signature import Constant
+from aotpipe.core.targets import Target
 from aotpipe.model.torch_arrays import from_numpy
-from tests.opinfo.cases import Case, cases
+from tests.opinfo.cases import Case, Sample, cases
 from tests.opinfo.execution import compile_alone, compile_fast, run_all
 from tests.opinfo.lowering import Ready, Stopped, check_legal, lowered, merged
 
+IREE: Final = Target.parse("iree-cpu-host")
 # Values these ops leave open: only shape and dtype are compared.
 UNSPECIFIED = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
@@ -43,50 +45,60 @@ class Row:
     index: int
     verdict: str
     reason: str = ""
+    target: str = str(IREE)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
+    @classmethod
+    def from_json(cls, line: str) -> Row:
+        return cls(**json.loads(line))
 
-def sweep(op: str, dtypes: Sequence[str], count: int) -> list[Row]:
-    """Verdicts on up to about `count` samples of an op for each dtype."""
-    return sweep_together([op], dict.fromkeys(dtypes, count))
+
+def sweep(
+    op: str, dtypes: Sequence[str], count: int, target: Target = IREE, done: Collection[Sample] = ()
+) -> list[Row]:
+    """Verdicts on up to about `count` samples of an op for each dtype, without those that are done."""
+    return sweep_together([op], dict.fromkeys(dtypes, count), target, done)
 
 
-def sweep_together(ops: Sequence[str], counts: Mapping[str, int]) -> list[Row]:
+def sweep_together(
+    ops: Sequence[str], counts: Mapping[str, int], target: Target = IREE, done: Collection[Sample] = ()
+) -> list[Row]:
     """Verdicts on samples of ops, so many for each dtype, all compiled as one module where that succeeds."""
     context = ir.Context()
     context.enable_multithreading(False)
     rows: list[Row] = []
     ready: list[Ready] = []
     for op, (dtype, count) in product(ops, counts.items()):
-        for case in cases(op, dtype, count):
+        for case in cases(op, dtype, count, done):
             try:
-                found = lowered(case)
-                check_legal(context, found.text)
+                found = lowered(case, target)
+                check_legal(context, found.program)
                 ready.append(found)
             except Stopped as stopped:
                 rows.append(_row(case, stopped.verdict, stopped.reason))
     # Weights have no names of their own, so that a program with some shares its module with no other.
-    rows += _run(context, [one for one in ready if not one.weights])
-    rows += [row for one in ready if one.weights for row in _run(context, [one])]
-    return sorted(rows, key=lambda row: (row.op, row.dtype, row.index))
+    rows += _run(context, target, [one for one in ready if not one.weights])
+    rows += [row for one in ready if one.weights for row in _run(context, target, [one])]
+    rows.sort(key=lambda row: (row.op, row.dtype, row.index))
+    return [replace(row, target=str(target)) for row in rows]
 
 
-def _run(context: ir.Context, ready: list[Ready]) -> list[Row]:
+def _run(context: ir.Context, target: Target, ready: list[Ready]) -> list[Row]:
     if not ready:
         return []
     note = ""
     if len(ready) == 1:
-        vmfb, note = compile_alone(ready[0])
-        if vmfb is None:
+        payload, note = compile_alone(ready[0].program, target)
+        if payload is None:
             return [_row(ready[0].case, "failed", note)]
     else:
-        vmfb = compile_fast(merged(context, [one.text for one in ready]))
-        if vmfb is None:
+        payload = compile_fast(merged(context, [one.program for one in ready]), target)
+        if payload is None:
             middle = len(ready) // 2
-            return _run(context, ready[:middle]) + _run(context, ready[middle:])
-    results = run_all(vmfb, ready)
+            return _run(context, target, ready[:middle]) + _run(context, target, ready[middle:])
+    results = run_all(payload, target, ready)
     return [judge(one, results[one.case.name], note) for one in ready]
 
 
