@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Node
 from aotpipe.backends.iree.decompositions import table
 from aotpipe.backends.iree.tuning import channels_last, convolution, depthwise
 from aotpipe.passes import decompositions, ops
-from aotpipe.passes.decompositions import Decomposition, blas
+from aotpipe.passes.decompositions import Decomposition, blas, losses
 from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.ranges import Ranges
 from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules
@@ -94,7 +94,11 @@ def _context() -> Any:
 
 
 def _table_with(form: Decomposition) -> Mapping[Any, Decomposition]:
-    return {**table(), aten.convolution.default: form, **decompositions.of_libraries(blas.LIBRARIES)}
+    return {
+        **table(),
+        aten.convolution.default: form,
+        **decompositions.of_libraries({**blas.LIBRARIES, **losses.LIBRARIES}),
+    }
 
 
 def truncate(graph: GraphModule, ranges: Ranges) -> bool:

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from aotpipe.backends.xla import ops
 from aotpipe.passes import decompositions
-from aotpipe.passes.decompositions import blas, pointwise
+from aotpipe.passes.decompositions import blas, losses, pointwise
 from aotpipe.passes.ops import tensors
 from aotpipe.passes.rules import NO_LOWERING, REASONS, LegalizationRules
 
@@ -24,7 +24,10 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     lowered = ops.table()
     own = {op: entry for op, entry in decompositions.table().items() if op not in lowered}
     # IREE's importer has an integer product for those of the quantizer, StableHLO has none.
-    return {**own, **decompositions.of_libraries({**blas.LIBRARIES, **pointwise.LIBRARIES})}
+    return {
+        **own,
+        **decompositions.of_libraries({**blas.LIBRARIES, **losses.LIBRARIES, **pointwise.LIBRARIES}),
+    }
 
 
 def _refusal(node: Node) -> str:

@@ -30,6 +30,8 @@ from aotpipe.passes.decompositions import (
     pointwise,
     polynomials,
     resample,
+    segments,
+    special,
 )
 from aotpipe.passes.decompositions.entries import Decomposition, Table, joined
 
@@ -37,7 +39,7 @@ __all__ = ["Decomposition", "Table", "decompose", "of_libraries", "table"]
 
 _GROUPS: Final = (
     *(bessel, blas, grid_sample, histograms, indexing, jacobi, linalg),
-    *(norm, ordering, pointwise, polynomials, resample),
+    *(norm, ordering, pointwise, polynomials, resample, segments, special),
 )
 
 

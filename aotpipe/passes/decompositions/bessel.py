@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table, floating
+from aotpipe.passes.decompositions.entries import Decomposition, Table, floating, polynomial
 
 aten = torch.ops.aten
 
@@ -156,14 +156,6 @@ _ROOTS: Final = (
 """The squares of the first two roots of J0 and J1."""
 
 
-def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """A polynomial by Horner's rule; the highest power comes first."""
-    total = torch.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total = total * x + coefficient
-    return total
-
-
 def _chebyshev(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """A sum of Chebyshev polynomials by Clenshaw's rule; the highest degree comes first."""
     before, last, total = torch.zeros_like(x), torch.zeros_like(x), torch.full_like(x, coefficients[0])
@@ -178,8 +170,8 @@ def _far(x: Tensor, order: int, *, second: bool) -> Tensor:
     pp, pq, qp, qq = _ORDERS[order]
     inverse = 5.0 / x
     square = inverse * inverse if order else 25.0 / (x * x)
-    p = _polynomial(square, pp) / _polynomial(square, pq)
-    q = inverse * (_polynomial(square, qp) / _polynomial(square, qq))
+    p = polynomial(square, pp) / polynomial(square, pq)
+    q = inverse * (polynomial(square, qp) / polynomial(square, qq))
     phase = x - math.pi * (0.75 if order else 0.25)
     wave = (
         p * torch.sin(phase) + q * torch.cos(phase) if second else p * torch.cos(phase) - q * torch.sin(phase)
@@ -194,7 +186,7 @@ def _first_kind(x: Tensor, order: int) -> Tensor:
     square = near * near
     first, second = _ROOTS[order]
     over, under = ((_RP0, _RQ0), (_RP1, _RQ1))[order]
-    ratio = _polynomial(square, over) / _polynomial(square, under)
+    ratio = polynomial(square, over) / polynomial(square, under)
     value = (square - first) * (square - second) * ratio
     value = value * near if order else torch.where(near < 1e-5, 1.0 - square / 4.0, value)
     value = torch.where(is_near, value, _far(torch.where(is_near, 6.0, size), order, second=False))
@@ -214,7 +206,7 @@ def _second_kind(x: Tensor, order: int) -> Tensor:
     near = torch.where(is_near & (x > 0), x, 1.0)
     square = near * near
     over, under = ((_YP0, _YQ0), (_YP1, _YQ1))[order]
-    ratio = _polynomial(square, over) / _polynomial(square, under)
+    ratio = polynomial(square, over) / polynomial(square, under)
     log = torch.log(near)
     if order:
         value = near * ratio + 2 / math.pi * (j1(near) * log - 1.0 / near)

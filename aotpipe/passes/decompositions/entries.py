@@ -7,7 +7,7 @@ can take just those forms (a dtype, rank 0, an empty dim) that the compiler does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -92,6 +92,14 @@ def floating(tensor: Tensor) -> Tensor:
     """The tensor as eager promotes it for a function that gives floats."""
     inexact = tensor.is_floating_point() or tensor.is_complex()
     return tensor if inexact else tensor.to(torch.get_default_dtype())
+
+
+def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """A polynomial by Horner's rule; the highest power comes first."""
+    total = torch.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * x + coefficient
+    return total
 
 
 def promoted(left: Value, right: Value) -> tuple[Tensor, Tensor]:

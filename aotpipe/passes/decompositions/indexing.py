@@ -349,6 +349,16 @@ def as_strided_scatter(
     return aten.index_put.default(x.reshape(-1), [index.reshape(-1)], values).reshape(x.shape)
 
 
+def resize(x: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Any:
+    """The first elements in the order of memory; more than there are would be of any value."""
+    if list(size) == list(x.shape) and memory_format in (None, torch.preserve_format):
+        return x.clone()
+    contiguous = x.is_contiguous() and memory_format in (None, torch.contiguous_format)
+    if not contiguous or not all(map(static, (*size, *x.shape))) or math.prod(size) > x.numel():
+        return NotImplemented
+    return x.reshape(-1)[: math.prod(size)].reshape(list(size))
+
+
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **kwargs: Any) -> Tensor:
     """Strides mean nothing in a graph of values."""
     return torch.empty(list(size), **kwargs)
@@ -371,6 +381,7 @@ DECOMPOSITIONS: Table = {
     aten.repeat_interleave.Tensor: repeat_interleave,
     aten.histc.default: histc,
     aten.as_strided_scatter.default: as_strided_scatter,
+    aten.resize.default: resize,
     aten.empty_permuted.default: empty_permuted,
     **{
         op: decomposition_table[op]

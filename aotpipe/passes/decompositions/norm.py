@@ -246,6 +246,22 @@ def embedding_bag(
     return found.to(weight.dtype), bag.to(offsets.dtype), sizes, largest
 
 
+def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """The rows that are looked up, scaled to the largest norm where theirs is larger."""
+    if empty(weight, indices):
+        return weight.clone()
+    rows = weight.shape[0]
+    ids = indices.reshape(-1).to(torch.int64)
+    ops.ASSERT_TENSOR(((ids >= 0) & (ids < rows)).all(), "index out of range: embedding with max_norm")
+    used = (
+        torch.zeros(rows, dtype=torch.int64, device=weight.device).index_fill(0, ids.clamp(0, rows - 1), 1)
+        > 0
+    )
+    length = weight.norm(norm_type, dim=1)
+    scale = torch.where(used & (length > max_norm), max_norm / (length + 1e-7), 1.0)
+    return weight * scale.unsqueeze(1).to(weight.dtype)
+
+
 def _largest(member: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """The largest of each bag and its place, as in eager: a NaN counts only where it comes first."""
     first = member.to(torch.int64).argmax(1, keepdim=True)
@@ -272,6 +288,7 @@ DECOMPOSITIONS: Table = {
     aten.dist.default: dist,
     aten._cdist_forward.default: cdist,
     aten._pdist_forward.default: pdist,
+    aten.embedding_renorm.default: embedding_renorm,
     aten._embedding_bag.default: embedding_bag,
     aten._embedding_bag_forward_only.default: embedding_bag,
 }

@@ -55,3 +55,13 @@ def test_a_masked_write_takes_as_many_elements_as_it_has() -> None:
     run((torch.tensor([-16.0, -17.0, -18.0]), torch.tensor([-7.0, -8.0])))
     (said,) = (said for said, holds in run.asserts.items() if not holds)
     assert said.startswith("Number of elements of source < number of ones in mask")
+
+
+def test_a_resized_tensor_keeps_the_order_of_memory() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    for size in ((2, 5), (12,), (0, 3), (), (3, 4)):
+        torch.testing.assert_close(indexing.resize(x, size), x.clone().resize_(size))
+    torch.testing.assert_close(indexing.resize(x.mT, (4, 3)), x.mT)
+    # What is added has any value, and another order is not that of a graph's values.
+    for operand, size, layout in ((x, (4, 4), None), (x.mT, (3, 4), None), (x, (3, 4), torch.channels_last)):
+        assert indexing.resize(operand, size, memory_format=layout) is NotImplemented
