@@ -215,7 +215,13 @@ def scanned() -> Iterator[None]:
     Raises:
         ExportFailed: torch met a packed sequence.
     """
-    kernels = {**KERNELS, **dict.fromkeys(_PACKED, _refuse)}
+    with replaced({**KERNELS, **dict.fromkeys(_PACKED, _refuse)}):
+        yield
+
+
+@contextmanager
+def replaced(kernels: Mapping[OpOverload, Callable[..., Any]]) -> Iterator[None]:
+    """Let composite ops be these functions of their arguments wherever torch traces them."""
     with ExitStack() as stack:
         for op, kernel in kernels.items():
             own = {**op.py_kernels, **dict.fromkeys(_KEYS, kernel)}

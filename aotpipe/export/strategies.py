@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -29,7 +29,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental import _config as symbolic_config  # no public switch for backed_size_oblivious
 
-from aotpipe.canonicalize import example_call, recurrent_layers
+from aotpipe.canonicalize import correlation, example_call, recurrent_layers
 from aotpipe.canonicalize.inputs import flat_module, pytrees
 from aotpipe.canonicalize.rewrite import staging
 from aotpipe.canonicalize.state import discovery, lift
@@ -498,14 +498,14 @@ def _export(
         # What it finds the best order of products with takes no sizes that vary.
         torch.backends.opt_einsum.flags(enabled=shapes is None and torch.backends.opt_einsum.is_available()),
         sizes,
-        recurrent_layers.scanned(),
+        _kernels(),
         tracing.extremes_decide(),
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
         tracing.inference_is_no_grad(),
         tracing.multiples_are_seen(),
         tracing.fixed_sizes_are_numbers(),
-        tracing.unique_is_bounded(),
+        tracing.selections_are_bounded(),
         tracing.quiet(),
         tracing.transforms_are_left(),
         tracing.scans_own_their_carry(),
@@ -524,6 +524,12 @@ def _export(
     if module is None:
         lift.require_known_writes(entry.module, entry.state, program)
     return program
+
+
+@contextmanager
+def _kernels() -> Iterator[None]:
+    with recurrent_layers.scanned(), correlation.traced():
+        yield
 
 
 def torch_shapes(

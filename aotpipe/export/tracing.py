@@ -13,7 +13,7 @@ Each context manager changes one thing and puts it back:
 - `types_are_eagers(model)`: `type` and `isinstance` answer as in eager;
 - `multiples_are_seen()`: torch sees that a size divides another;
 - `fixed_sizes_are_numbers()`: what is computed of sizes, and the same for all, is a number of Python's;
-- `unique_is_bounded()`: `unique` gives no more elements than there are;
+- `selections_are_bounded()`: `unique` and `masked_select` give no more elements than they can;
 - `lines_of_helpers()`: an op bears its own line, also in a function that `forward` calls.
 """
 
@@ -316,7 +316,7 @@ def fixed_sizes_are_numbers() -> AbstractContextManager[None]:
     return trace.assigned(sym_node, wrap_node=wrap)
 
 
-def unique_is_bounded() -> AbstractContextManager[None]:
+def _unique_is_bounded() -> AbstractContextManager[None]:
     """Let `unique` of a tensor whose sizes vary give no more elements than the largest of them has."""
     before = fake_impls._unique  # noqa: SLF001
 
@@ -334,6 +334,28 @@ def unique_is_bounded() -> AbstractContextManager[None]:
         return found
 
     return trace.assigned(fake_impls, _unique=unique)
+
+
+@contextmanager
+def selections_are_bounded() -> Iterator[None]:
+    """Bound what `unique` and `masked_select` give.
+
+    `masked_select` is bounded by its operand as its mask makes it, where torch takes the operand alone.
+    """
+    kernels, op = fake_impls.op_implementations_dict, torch.ops.aten.masked_select.default
+    before = kernels[op]
+
+    def select(fake_mode: Any, func: Any, tensor: FakeTensor, mask: FakeTensor) -> Any:
+        with fake_mode:
+            whole = torch.where(mask.bool(), tensor, tensor)
+        return before(fake_mode, func, whole, mask)
+
+    kernels[op] = select
+    try:
+        with _unique_is_bounded():
+            yield
+    finally:
+        kernels[op] = before
 
 
 def guards_are_kept() -> AbstractContextManager[None]:

@@ -22,7 +22,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from aotpipe.passes import hops, ops
 from aotpipe.passes.emit import Emitter
@@ -105,7 +105,11 @@ def _nonzero(emit: Emitter, node: Node, size: Any) -> Form | None:
 
 
 def _masked_select(emit: Emitter, node: Node, size: Any) -> Form | None:
-    return _selected(emit, _argument(node, "self"), _argument(node, "mask"), size, whole=True)
+    of, mask = _argument(node, "self"), _argument(node, "mask")
+    pairs = zip(of.meta["val"].shape, mask.meta["val"].shape, strict=False)
+    if not all(statically_known_true(size == other) for size, other in pairs):
+        return None  # one is as large as the other only once they are broadcast
+    return _selected(emit, of, mask, size, whole=True)
 
 
 def _index(emit: Emitter, node: Node, size: Any) -> Form | None:

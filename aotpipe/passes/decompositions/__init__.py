@@ -16,7 +16,8 @@ from torch._export.utils import _collect_all_valid_cia_ops, _special_op_to_prese
 from torch.export import ExportedProgram
 from torch.export.exported_program import _decompose_exported_program
 
-from aotpipe.canonicalize import recurrent_layers
+from aotpipe.canonicalize import correlation, recurrent_layers
+from aotpipe.export import tracing
 from aotpipe.passes.decompositions import (
     bessel,
     blas,
@@ -48,7 +49,9 @@ def table() -> Mapping[Any, Callable[..., Any]]:
     """The decompositions for every backend: op -> function of the op's own arguments."""
     core = dict(torch.export.default_decompositions().items())
     # torch's own entries for recurrent layers write out every time step; ours scan over time.
-    return core | joined([recurrent_layers.KERNELS, *(group.DECOMPOSITIONS for group in _GROUPS)])
+    return core | joined(
+        [correlation.KERNELS, recurrent_layers.KERNELS, *(group.DECOMPOSITIONS for group in _GROUPS)]
+    )
 
 
 def of_libraries(entries: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
@@ -77,7 +80,7 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
     }
     # torch never asks for the composite form of ops that have a kernel too, such as `upsample_nearest2d`.
     entries |= {op: entry for op, entry in composite.items() if op in table and op.name() not in registered}
-    with linalg.checks_as_asserts():
+    with linalg.checks_as_asserts(), tracing.selections_are_bounded():
         return _decompose_exported_program(
             program,
             cia_to_decomp=composite,

@@ -258,11 +258,7 @@ def _spread(values: Tensor, mask: Tensor, after: int) -> Tensor:
     return taken.reshape((*lead, *mask.shape, *tail))
 
 
-def _masked_select(x: Tensor, mask: Tensor) -> Any:
-    whole = torch.broadcast_shapes(x.shape, mask.shape)
-    if all(map(static, whole)) and math.prod(whole) > max(x.numel(), 1):
-        # torch.export asserts that at most as many elements are selected as x has before its broadcast.
-        return NotImplemented
+def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
     x, mask = torch.broadcast_tensors(x, mask)
     mask = mask.reshape(-1)
     if static(mask.shape[0]) and mask.shape[0] == 1:

@@ -40,6 +40,18 @@ def test_reads() -> None:
     assert "aten.masked_select.default" not in targets(program)
 
 
+def test_reads_by_a_mask_that_is_larger() -> None:
+    def forward(self, x, mask):
+        return torch.masked_select(x, mask), torch.masked_select(x[0], mask[:, :1]).sum()
+
+    few, many = torch.arange(12).reshape(3, 4) == 7, torch.ones(3, 4, dtype=torch.bool)
+    x = torch.randn(3, 1)
+    check(model(forward), [x, few], [x, many], [x, ~many])
+    rows = {0: torch.export.Dim("rows", min=2, max=9)}
+    both = {"x": rows, "mask": rows}
+    check(model(forward), [x, few], [torch.randn(9, 1), torch.ones(9, 4) > 0], dynamic_shapes=both)
+
+
 def test_writes() -> None:
     def forward(self, x, rows, columns, none, each, one, vector, pair):
         return (
