@@ -46,11 +46,27 @@ def addbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: Number = 1, alpha
     return scaled_sum(bias, product, beta, alpha)
 
 
-def trilinear(one: Tensor, two: Tensor, three: Tensor, *dims: Sequence[int], unroll_dim: int = 1) -> Any:
-    if one.dtype not in HALF:
-        return NotImplemented
+def trilinear(
+    one: Tensor,
+    two: Tensor,
+    three: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """The product of three tensors, each of which lacks some dims, added up over some dims."""
+    rank = one.dim() + len(expand1)
+    letters = "abcdefghijklmnopqrstuvwxyz"[:rank]
+
+    def kept(*lacking: int) -> str:
+        gone = {dim % rank for dim in lacking}
+        return "".join(letter for dim, letter in enumerate(letters) if dim not in gone)
+
+    form = f"{kept(*expand1)},{kept(*expand2)},{kept(*expand3)}->{kept(*sumdim)}"
     # The compiler adds up its products in half precision.
-    return aten._trilinear(one.float(), two.float(), three.float(), *dims, unroll_dim).to(one.dtype)
+    return torch.einsum(form, *widened(one, two, three)).to(one.dtype)
 
 
 def grouped_rows(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 
 from aotpipe.passes.decompositions.entries import Table, Value, either, floating, promoted, wide, widened
 
@@ -121,6 +122,22 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     plain = value.isfinite() & (value != 0)
     exponent = torch.where(small, exponent - bits, exponent)
     return (torch.where(plain, mantissa, value).to(x.dtype), torch.where(plain, exponent, 0).to(torch.int32))
+
+
+def ldexp(x: Tensor, exponent: Tensor) -> Any:
+    """`x * 2**exponent` by four powers, as one may be beyond the largest number where the product is not."""
+    if exponent.is_floating_point() or x.is_complex():
+        return decomposition_table[aten.ldexp.Tensor](x, exponent)
+    given = floating(x)
+    value = widened(given)[0]
+    whole, bits, bias = (torch.int64, 52, 1023) if value.dtype == torch.float64 else (torch.int32, 23, 127)
+    # Eager's exponents are C's integers, and beyond the limit nothing is left, or an infinity.
+    limit = 3 * bias
+    power = exponent.to(torch.int32).clamp(-limit, limit).to(whole)
+    quarter = power >> 2
+    for part in (quarter, quarter, quarter, power - 3 * quarter):
+        value = value * ((part + bias) << bits).view(value.dtype)
+    return value.to(given.dtype)
 
 
 Masked = tuple[Tensor, Tensor]
@@ -248,6 +265,7 @@ DECOMPOSITIONS: Table = {
     aten.polar.default: polar,
     aten.polygamma.default: polygamma,
     aten.frexp.Tensor: frexp,
+    aten.ldexp.Tensor: ldexp,
     aten.special_spherical_bessel_j0.default: spherical_bessel_j0,
     aten.fake_quantize_per_tensor_affine_cachemask.default: per_tensor,
     aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: per_tensor_of_tensors,

@@ -290,6 +290,7 @@ DECOMPOSITIONS: Table = {
             aten.upsample_trilinear3d.default,
             aten.upsample_bicubic2d.default,
             aten.grid_sampler_2d.default,
+            aten.max_pool2d_with_indices_backward.default,
         )
     },
     **_nearest_entries(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aotpipe.passes.decompositions.blas import trilinear
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op, decomposed
 
@@ -20,8 +21,20 @@ def test_equal_to_eager(op: str, dtype: str) -> None:
 def test_half_precision_is_added_up_in_float32() -> None:
     x = torch.randn(2, 8, dtype=torch.float16)
     program = decomposed(torch.nn.Bilinear(8, 8, 3, bias=False).half(), (x, x))
-    (node,) = program.graph.find_nodes(op="call_function", target=torch.ops.aten._trilinear.default)
-    assert node.meta["val"].dtype is torch.float32
+    products = program.graph.find_nodes(op="call_function", target=torch.ops.aten.bmm.default)
+    assert {node.meta["val"].dtype for node in products} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float16])
+def test_sums_of_products_of_three(dtype: torch.dtype) -> None:
+    whole = torch.arange(24).reshape(4, 2, 3).to(dtype) % 5
+    for expanded, summed in ((([1], [0], []), [2]), (([0], [2], [1]), [0, 2]), (([2], [1], [0]), [])):
+        operands = [
+            (whole + place)[tuple(0 if dim in gone else slice(None) for dim in range(3))]
+            for place, gone in enumerate(expanded)
+        ]
+        wanted = torch._trilinear(*operands, *expanded, summed)
+        torch.testing.assert_close(trilinear(*operands, *expanded, summed), wanted)
 
 
 class Products(torch.nn.Module):

@@ -41,7 +41,8 @@ def test_spherical_bessel_j0_builds(backend: object) -> None:
 
 class Parts(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return *torch.frexp(x), *torch.frexp(x[3])
+        powers = torch.ldexp(x, torch.arange(x.numel()) * 7 % 320 - 160)
+        return *torch.frexp(x), *torch.frexp(x[3]), torch.where(powers.abs() < 1e-37, 0.0, powers)
 
 
 @pytest.mark.parametrize("backend", [through, on_xla], ids=["iree", "xla"])
@@ -54,6 +55,19 @@ def test_frexp_is_exact(dtype: torch.dtype) -> None:
     subnormal = torch.tensor([1e-40, -3e-42, 1e-310, 6e-8, 6.1e-5], dtype=torch.float64)
     x = torch.cat([WIDE.double(), subnormal]).to(dtype)
     torch.testing.assert_close(pointwise.frexp(x), tuple(torch.frexp(x)), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_ldexp_is_exact(dtype: torch.dtype) -> None:
+    # A power of 2 may overflow where the product does not.
+    exponents = torch.tensor([0, 1, -1, 7, -24, 100, -100, 200, -300, 1100, 2**40, 2**32 + 1, -(2**31)])
+    x = WIDE.to(dtype).reshape(-1, 1)
+    for counts in (exponents, exponents.to(torch.int32), exponents[:5].to(torch.int8)):
+        operands = [each.contiguous() for each in torch.broadcast_tensors(x, counts)]
+        wanted = torch.ldexp(*operands)
+        torch.testing.assert_close(pointwise.ldexp(x, counts), wanted, rtol=0, atol=0, equal_nan=True)
+    whole = torch.tensor([3, 2**30 + 1, -5])
+    torch.testing.assert_close(pointwise.ldexp(whole, exponents[:3]), torch.ldexp(whole, exponents[:3]))
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
