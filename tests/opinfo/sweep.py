@@ -26,6 +26,8 @@ UNSPECIFIED = frozenset(
 )
 # Ops that may give any position of equal values, as their second output.
 TIED = frozenset({"sort", "topk", "kthvalue", "mode", "median", "nanmedian", "max", "min"})
+# Ops whose rounding is that of sums of products, and not of each result.
+SUMS_OF_PRODUCTS = ("conv", "matmul", "linear", "bmm", "mm", "einsum", "tensordot")
 TOLERANCE = {  # dtype: (rtol, atol), a few ulps more than torch.testing's
     torch.float16: (3e-3, 2e-3),
     torch.bfloat16: (2e-2, 2e-2),
@@ -175,6 +177,9 @@ def _as_exact(case: Case, number: int, have: torch.Tensor, want: torch.Tensor) -
     rtol, atol = TOLERANCE[want.dtype]
     wide, eager, program = exact.double(), want.double(), have.double()
     allowed = 2 * (eager - wide).abs() + atol + rtol * wide.abs()
+    if any(word in case.op for word in SUMS_OF_PRODUCTS) and wide.numel():
+        # Each is a sum of many products, of which the result is a small rest where they cancel.
+        allowed = allowed.clamp(min=float(2 * (eager - wide).abs().max()))
     near = (program - wide).abs() <= allowed
     return bool((near | (program == eager) | (program.isnan() & eager.isnan())).all())
 

@@ -14,6 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from aotpipe.backends.iree.decompositions.integers import in_int32
+from aotpipe.passes.decompositions import grid_sample
 from aotpipe.passes.decompositions.entries import Table, empty, is_one, static
 
 aten = torch.ops.aten
@@ -224,7 +225,16 @@ def _positive(amount: Any) -> Any:
     return amount if statically_known_true(amount >= 0) else torch.sym_max(amount, 0)
 
 
+def grid_sampler_3d(x: torch.Tensor, grid: torch.Tensor, *modes: Any) -> Any:
+    """A lone voxel as one of two: the compiler takes all memory for a long function of a lone scalar."""
+    sizes = (*x.shape[:2], *grid.shape[1:4])
+    if all(map(is_one, sizes)):
+        return torch.grid_sampler_3d(x, grid.expand(-1, -1, -1, 2, -1), *modes)[..., :1]
+    return grid_sample.grid_sampler_3d(x, grid, *modes)
+
+
 DECOMPOSITIONS: Table = {
+    aten.grid_sampler_3d.default: grid_sampler_3d,
     aten.take.default: take,
     aten.index.Tensor: index,
     aten.index_put.default: index_put,

@@ -71,3 +71,12 @@ class Places(torch.nn.Module):
 
 def test_program() -> None:
     check(Places(), (torch.randn(3, 3), torch.tensor([[0, 1, 2], [2, 0, 1], [1, 2, 0]])))
+
+
+class OneVoxel(torch.nn.Module):
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+
+
+def test_a_sample_of_one_voxel_compiles() -> None:
+    check(OneVoxel(), (torch.randn(1, 1, 2, 2, 2), torch.rand(1, 1, 1, 1, 3)))
