@@ -28,6 +28,8 @@ UNSPECIFIED = frozenset(
 TIED = frozenset({"sort", "topk", "kthvalue", "mode", "median", "nanmedian", "max", "min"})
 # Ops whose rounding is that of sums of products, and not of each result.
 SUMS_OF_PRODUCTS = ("conv", "matmul", "linear", "bmm", "mm", "einsum", "tensordot")
+# Ops that may give a vector or its negative, and any basis of the vectors of one value: which outputs.
+VECTORS = {"linalg_eigh": (1,), "svd": (0, 2), "linalg_svd": (0, 2)}
 TOLERANCE = {  # dtype: (rtol, atol), a few ulps more than torch.testing's
     torch.float16: (3e-3, 2e-3),
     torch.bfloat16: (2e-2, 2e-2),
@@ -110,8 +112,11 @@ def judge(ready: Ready, got: Any, note: str = "") -> Row:
     if isinstance(got, str):
         verdict = next((word for word in ("WRONG", "crashed") if got.startswith(word)), "failed")
         return _row(case, verdict, got)
+    vectors = VECTORS.get(case.op, ())
     for number, (leaf, want) in enumerate(zip(ready.signature.outputs, case.expected, strict=False)):
-        if isinstance(leaf, Constant):
+        if number in vectors:
+            problem = _misfactored(case, [from_numpy(got[each.name]) for each in ready.signature.outputs])
+        elif isinstance(leaf, Constant):
             problem = "" if leaf.value == want else f"{leaf.value!r} for {want!r}"
         elif not isinstance(want, torch.Tensor):
             problem = "" if got[leaf.name] == want else f"{got[leaf.name]!r} for {want!r}"
@@ -132,6 +137,32 @@ def _misplaced(case: Case, have: torch.Tensor, want: torch.Tensor) -> str:
     dims = range(max(values.dim(), 1))
     dim = next(dim for dim in dims if _same(_taken(values, dim, want), case.expected[0]))
     return "" if _same(_taken(values, dim, places), case.expected[0]) else "positions of other values"
+
+
+def _misfactored(case: Case, found: Sequence[torch.Tensor]) -> str:
+    """What is wrong with the factors of a matrix: other sizes, no unit vectors, or another product."""
+    if [one.shape for one in found] != [one.shape for one in case.expected]:
+        return "shapes of factors"
+    for number in VECTORS[case.op]:
+        x = found[number]
+        x = x if x.shape[-2] >= x.shape[-1] else x.mT
+        eye = torch.eye(x.shape[-1], dtype=x.dtype).expand(*x.shape[:-2], -1, -1)
+        if not torch.allclose(x.mH @ x, eye, rtol=0, atol=TOLERANCE[x.dtype][1]):
+            return "vectors that are not orthogonal"
+    rtol, atol = TOLERANCE[found[0].dtype]
+    have, want = _product(case.op, found), _product(case.op, case.expected)
+    scale = float(want.abs().max()) if want.numel() else 0.0
+    return "" if torch.allclose(have, want, rtol=rtol, atol=atol * max(scale, 1.0)) else "another product"
+
+
+def _product(op: str, factors: Sequence[torch.Tensor]) -> torch.Tensor:
+    if op == "linalg_eigh":
+        values, vectors = factors
+        return vectors * values.unsqueeze(-2) @ vectors.mH
+    u, values, v = factors
+    v = v.mH if op == "svd" else v
+    count = values.shape[-1]
+    return u[..., :count] * values.unsqueeze(-2) @ v[..., :count, :]
 
 
 def _taken(values: torch.Tensor, dim: int, places: torch.Tensor) -> torch.Tensor | None:

@@ -1,9 +1,11 @@
-"""Singular values and pseudoinverses by one-sided Jacobi rotations, and the exponential of a matrix.
+"""Singular values and vectors by one-sided Jacobi rotations, and the exponential of a matrix.
 
 The columns of a matrix are rotated in pairs until they are orthogonal; their norms are the singular values
 (J. Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992). In each step every column is in
-one pair, by the schedule of a round-robin tournament, so that a step is one batch of rotations. What is not
-the same for every correct algorithm, singular vectors, is left to eager.
+one pair, by the schedule of a round-robin tournament, so that a step is one batch of rotations. Their product
+holds the right singular vectors, which are a symmetric matrix's eigenvectors where no eigenvalue is negative.
+What is not the same for every correct algorithm, the sign of a vector and the basis of vectors of one value,
+is not LAPACK's.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from torch import Tensor
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op  # the public ones start a compiler
 
+from aotpipe.passes.decompositions import linalg
 from aotpipe.passes.decompositions.entries import Table, empty, iota, static
 
 aten = torch.ops.aten
@@ -79,6 +82,8 @@ def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     else:
         odd = (0, columns % 2)
         rotated, v = _orthogonal(torch.nn.functional.pad(a / scale, odd), torch.nn.functional.pad(eye, odd))
+        # After whole sweeps every column is where it began, and a column of zeros is left as it is.
+        rotated, v = rotated[..., :columns], v[..., :columns]
     # Rounding scales a column of both alike.
     length = v.norm(dim=-2, keepdim=True)
     length = torch.where(length == 0, 1.0, length)
@@ -91,28 +96,61 @@ def singular_values(a: Tensor) -> Tensor:
     if empty(a):
         return a.new_zeros((*a.shape[:-2], min(a.shape[-2:])))
     tall = a if a.shape[-2] >= a.shape[-1] else a.mT
-    values = _factored(tall)[2].sort(dim=-1, descending=True).values
-    return values[..., : tall.shape[-1]]
+    return _factored(tall)[2].sort(dim=-1, descending=True).values
 
 
 def svd(a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
-    if compute_uv or not _is_taken(a):
+    """U, the singular values and V transposed; a vector's sign is that of the rotations."""
+    if not _is_taken(a):
         return NotImplemented
     _require_finite(a, "linalg.svd")
-    return a.new_empty(0), singular_values(a), a.new_empty(0)
+    if not compute_uv:
+        return a.new_empty(0), singular_values(a), a.new_empty(0)
+    if a.shape[-2] < a.shape[-1]:
+        u, values, v = _tall_svd(a.mT, full_matrices)
+        return v, values, u.mT
+    u, values, v = _tall_svd(a, full_matrices)
+    return u, values, v.mT
+
+
+def _tall_svd(a: Tensor, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """U, the singular values and V of a matrix that is not wide."""
+    rows, columns = a.shape[-2:]
+    count = rows if full_matrices else columns
+    if empty(a):
+        u, v = (linalg.eye(a, size, size) for size in (rows, columns))
+        return u[..., :count], a.new_zeros((*a.shape[:-2], columns)), v
+    rotated, v, norms = _factored(a)
+    values, order = norms.sort(dim=-1, descending=True)
+    rotated, v = _ordered(rotated, order), _ordered(v, order)
+    # Orthogonal columns are U's but for their lengths, of which some may be 0, and U may have more.
+    largest = values[..., :1].unsqueeze(-1)
+    q, r = linalg.qr(
+        rotated / torch.where(largest == 0, 1.0, largest), "complete" if full_matrices else "reduced"
+    )
+    signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(a.dtype)
+    signs = torch.nn.functional.pad(signs, (0, count - columns), value=1.0)
+    return q * signs.unsqueeze(-2), values, v
+
+
+def _ordered(columns: Tensor, order: Tensor) -> Tensor:
+    return columns.gather(-1, order.unsqueeze(-2).expand(columns.shape))
 
 
 def eigh(a: Tensor, UPLO: str = "L", compute_v: bool = True) -> Any:  # noqa: N803  # torch's name
-    if compute_v or not _is_taken(a):
+    """The eigenvalues, the least one first, and the vectors, whose signs are those of the rotations."""
+    if not _is_taken(a):
         return NotImplemented
     _require_finite(a, "linalg.eigh")
     a = _symmetric(a, lower=UPLO.upper() == "L")
     if empty(a):
-        return a.new_zeros(a.shape[:-1]), a.new_empty(0)
+        return a.new_zeros(a.shape[:-1]), a.new_zeros(a.shape) if compute_v else a.new_empty(0)
     # Beyond the largest one all eigenvalues are positive, and so singular values.
     shift = singular_values(a)[..., :1]
-    eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    return (singular_values(a + shift.unsqueeze(-1) * eye) - shift).flip(-1), a.new_empty(0)
+    shifted = a + shift.unsqueeze(-1) * torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    _, vectors, norms = _factored(shifted)
+    values, order = norms.sort(dim=-1)
+    return values - shift, _ordered(vectors, order) if compute_v else a.new_empty(0)
 
 
 def _symmetric(a: Tensor, *, lower: bool) -> Tensor:

@@ -65,7 +65,7 @@ def _outer(column: Tensor, row: Tensor) -> Tensor:
     return column.unsqueeze(-1) * row.unsqueeze(-2)
 
 
-def _eye(x: Tensor, rows: int, columns: int) -> Tensor:
+def eye(x: Tensor, rows: int, columns: int) -> Tensor:
     """A unit matrix for each matrix of a batch."""
     diagonal = iota(rows, x).unsqueeze(-1) == iota(columns, x)
     return diagonal.to(x.dtype).expand(*x.shape[:-2], rows, columns)
@@ -167,7 +167,7 @@ def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
 
 
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
-    half = _solved(factor, _eye(factor, *factor.shape[-2:]), upper=upper, transpose=upper)
+    half = _solved(factor, eye(factor, *factor.shape[-2:]), upper=upper, transpose=upper)
     return half.mT @ half
 
 
@@ -230,10 +230,10 @@ def lu_unpack(lu: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivot
     none = lu.new_empty(0)
     lower, upper, permutation = none, none, none
     if unpack_data:
-        lower = lu[..., :count].tril(-1) + _eye(lu, rows, count)
+        lower = lu[..., :count].tril(-1) + eye(lu, rows, count)
         upper = lu[..., :count, :].triu()
     if unpack_pivots:
-        permutation = _permuted(_eye(lu, rows, rows), pivots, back=True)
+        permutation = _permuted(eye(lu, rows, rows), pivots, back=True)
     return permutation, lower, upper
 
 
@@ -250,7 +250,7 @@ def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 
 def inv_ex(a: Tensor, *, check_errors: bool = False) -> Tensors:
-    inverse, _, _, info = solve_ex(a, _eye(a, *a.shape[-2:]))
+    inverse, _, _, info = solve_ex(a, eye(a, *a.shape[-2:]))
     _checked(info, "linalg.inv_ex", check_errors)
     return inverse, info
 
@@ -305,7 +305,7 @@ def householder_product(vectors: Tensor, taus: Tensor) -> Tensor:
         return (q - _outer(vector, scaled),)
 
     fixed = vectors.contiguous(), taus.contiguous()
-    return _loop(taus.shape[-1], step, (_eye(vectors, *vectors.shape[-2:]),), *fixed, down=True)[0]
+    return _loop(taus.shape[-1], step, (eye(vectors, *vectors.shape[-2:]),), *fixed, down=True)[0]
 
 
 def ormqr(vectors: Tensor, taus: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
