@@ -38,7 +38,7 @@ def test_a_dtype_without_a_lowering(dtype: torch.dtype) -> None:
 
 def test_an_op_of_a_branch_is_found_with_its_line() -> None:
     def forward(self, x):
-        return torch.cond(x.sum() > 0, lambda x: torch.linalg.eig(x)[0].real, lambda x: x[0] * 1, (x,))
+        return torch.cond(x.sum() > 0, lambda x: torch.linalg.eig(x)[0].real * 1, lambda x: x[0] * 1, (x,))
 
     with pytest.raises(UnsupportedOps, match="linalg_eig") as caught:
         legal(model(forward), [torch.ones(2, 2)])
