@@ -12,6 +12,7 @@ from typing import Any
 
 from aotpipe.backends.iree.decompositions import (
     blas,
+    complex_numbers,
     indexing,
     integers,
     pointwise,
@@ -28,4 +29,6 @@ def table() -> Mapping[Any, Callable[..., Any]]:
     """The decompositions for IREE: op -> function of the op's own arguments."""
     groups = (blas, indexing, integers, pointwise, reduction, transcendental, windows)
     entries = {**decompositions.table(), **joined(group.DECOMPOSITIONS for group in groups)}
-    return entries | {op: either(first, entries.get(op)) for op, first in integers.OF_BYTES.items()}
+    for firsts in (integers.OF_BYTES, complex_numbers.OF_COMPLEX):
+        entries |= {op: either(first, entries.get(op)) for op, first in firsts.items()}
+    return entries
