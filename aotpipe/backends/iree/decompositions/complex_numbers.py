@@ -154,6 +154,18 @@ def _times(function: Callable[[Tensor], Tensor], factor: float) -> Callable[[Ten
     return times
 
 
+def _widely(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A lone scalar's value as one of two: the compiler takes minutes over a long function of one."""
+
+    def decompose(*operands: Any) -> Any:
+        if any(isinstance(value, Tensor) and value.dim() for value in operands):
+            return function(*operands)
+        two = (value.reshape(1).expand(2) if isinstance(value, Tensor) else value for value in operands)
+        return function(*two)[0]
+
+    return decompose
+
+
 def _of_complex(function: Callable[..., Any]) -> Decomposition:
     """A function where an operand is of complex64, and none of double precision."""
 
@@ -184,10 +196,6 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     aten.rsqrt.default: lambda z: reciprocal(sqrt(z)),
     aten.reciprocal.default: reciprocal,
     aten.sigmoid.default: lambda z: reciprocal(1 + torch.exp(-z)),
-    aten.add.Tensor: scaled_sum,
-    aten.sub.Tensor: scaled_difference,
-    aten.constant_pad_nd.default: pad,
-    aten.index_put.default: index_put,
     aten.pow.Tensor_Scalar: power,
     aten.pow.Tensor_Tensor: power,
     aten.pow.Scalar: power,
@@ -202,5 +210,14 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     aten.logical_or.default: lambda left, right: _truth(left) | _truth(right),
     aten.logical_xor.default: lambda left, right: _truth(left) ^ _truth(right),
 }
-OF_COMPLEX: Mapping[Any, Decomposition] = {op: _of_complex(each) for op, each in _FUNCTIONS.items()}
+_OTHERS: Mapping[Any, Callable[..., Any]] = {
+    aten.add.Tensor: scaled_sum,
+    aten.sub.Tensor: scaled_difference,
+    aten.constant_pad_nd.default: pad,
+    aten.index_put.default: index_put,
+}
+OF_COMPLEX: Mapping[Any, Decomposition] = {
+    **{op: _of_complex(_widely(each)) for op, each in _FUNCTIONS.items()},
+    **{op: _of_complex(each) for op, each in _OTHERS.items()},
+}
 """Entries that stand in front of an op's other entry."""

@@ -66,6 +66,7 @@ class Functions(torch.nn.Module):
             torch.add(z, z, alpha=2) - z.sigmoid(),
             torch.nn.functional.pad(z, (1, 2), value=3.0),
             y,
+            torch.pow(z[0], z[1]),
         )
 
 
