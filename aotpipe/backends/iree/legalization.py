@@ -47,6 +47,8 @@ _DOUBLE: Final = ops.overloads(
     "acos asin atan atan2 cos sin tan tanh erf gelu log10 log2 fmod.Tensor remainder.Scalar remainder.Tensor"
 )
 
+_OF_REALS: Final = ops.overloads("acos acosh asin asinh atan atanh")
+
 # Whose lowering compares or multiplies integers as floats.
 _FLOATING: Final = ops.overloads(
     "adaptive_max_pool2d adaptive_max_pool3d max_pool2d_with_indices max_pool3d_with_indices"
@@ -62,6 +64,8 @@ def refusal(node: Node) -> str:
     for value in ops.tensors(node):
         if value.dtype == torch.float64 and node.target in _DOUBLE:
             return f"{NO_LOWERING} for float64"
+        if value.dtype == torch.complex64 and node.target in _OF_REALS:
+            return f"{NO_LOWERING} for complex64"
     if node.target in _FLOATING and not next(ops.tensors(node)).is_floating_point():
         return _WINDOWS
     if node.target in REASONS:

@@ -61,6 +61,8 @@ def test_what_is_whole_is_cast_as_it_is() -> None:
         (aten.relu.default, torch.float32, ""),
         (aten.tanh.default, torch.float64, "float64"),
         (aten.relu.default, torch.uint16, "uint16"),
+        (aten.acos.default, torch.complex64, "complex64"),
+        (aten.acos.default, torch.float32, ""),
         (aten.erfinv.default, torch.float32, "no lowering"),
         (aten._linalg_eigh.default, torch.float32, "factors a matrix"),
         (aten.linalg_qr.default, torch.complex64, "real matrices alone"),
