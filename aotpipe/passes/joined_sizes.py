@@ -106,8 +106,9 @@ def _nonzero(emit: Emitter, node: Node, size: Any) -> Form | None:
 
 def _masked_select(emit: Emitter, node: Node, size: Any) -> Form | None:
     of, mask = _argument(node, "self"), _argument(node, "mask")
-    pairs = zip(of.meta["val"].shape, mask.meta["val"].shape, strict=False)
-    if not all(statically_known_true(size == other) for size, other in pairs):
+    whole, part = of.meta["val"].shape, mask.meta["val"].shape
+    pairs = zip(whole, part, strict=False)
+    if len(whole) != len(part) or not all(statically_known_true(size == other) for size, other in pairs):
         return None  # one is as large as the other only once they are broadcast
     return _selected(emit, of, mask, size, whole=True)
 
