@@ -7,8 +7,10 @@ A program keeps each in a buffer of its own, where a write through one would not
 from __future__ import annotations
 
 import itertools
+import math
+import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -73,7 +75,7 @@ class Sharing:
             for memory in _memories(tensor):
                 by_memory[memory].setdefault(id(tensor), (name, tensor))
         for found in by_memory.values():
-            for (one, left), (other, right) in itertools.combinations(found.values(), 2):
+            for (one, left), (other, right) in _near(found.values()):
                 if one != other and _overlap(left, right):
                     self._pairs.setdefault(one, other)
                     self._pairs.setdefault(other, one)
@@ -103,17 +105,47 @@ def _memories(tensor: torch.Tensor) -> Iterable[int]:
     return alias_set.numbers if alias_set else ()
 
 
+def _near(kept: Collection[tuple[str, torch.Tensor]]) -> Iterator[tuple[tuple[str, torch.Tensor], ...]]:
+    """The pairs of tensors of one memory whose bytes, from the first to the last, have some in common.
+
+    All weights of a model may be in the memory of the file that they were read from.
+    """
+    ranges = sorted(((*_bytes(tensor), (name, tensor)) for name, tensor in kept), key=operator.itemgetter(0))
+    for at, (_, end, one) in enumerate(ranges):
+        for start, _, other in itertools.islice(ranges, at + 1, None):
+            if start >= end:
+                break
+            yield one, other
+
+
+def _bytes(tensor: torch.Tensor) -> tuple[float, float]:
+    if type(tensor) not in (torch.Tensor, nn.Parameter):
+        return 0, math.inf
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    first = tensor.storage_offset() * tensor.element_size()
+    return int(first), int(first + (reach + 1) * tensor.element_size())
+
+
 def _overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors of one memory have an element in common, or may have."""
     if tensor_storage.storage_of(left) != tensor_storage.storage_of(right):
         return True  # one is a copy of the other in the trace
+    size = left.untyped_storage().nbytes()
+    numbers = (
+        size,
+        *(
+            number
+            for each in (left, right)
+            for number in (*each.shape, *each.stride(), each.storage_offset())
+        ),
+    )
+    if any(type(number) is not int for number in numbers):
+        return True  # where sizes vary, to compare them would fix them
     # The memory is only addressed here, so that one that is not there will do.
-    memory = np.empty(left.untyped_storage().nbytes(), np.uint8)
+    memory = np.empty(size, np.uint8)
     views = []
     for tensor in (left, right):
         width = tensor.element_size()
-        if any(type(number) is not int for number in (*tensor.shape, *tensor.stride(), memory.size)):
-            return True
         start = memory[tensor.storage_offset() * width :]
         strides = (*(step * width for step in tensor.stride()), 1)
         views.append(np.lib.stride_tricks.as_strided(start, (*tensor.shape, width), strides))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from aotpipe.canonicalize import canonicalize
+from aotpipe.canonicalize.state import sharing
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model import spec
@@ -163,3 +164,24 @@ def test_what_shares_no_written_element_is_kept(kind: type[nn.Module]):
     program = found.module()
     for x in (UP, DOWN, UP, DOWN, UP):
         assert torch.equal(model(x), program(x))
+
+
+def test_many_weights_of_one_memory_are_compared_with_their_neighbours():
+    """As they are read from one file; the last two have elements in common."""
+    memory = torch.zeros(4000)
+    model = nn.Module()
+    for number in range(999):
+        model.register_buffer(f"b{number}", memory[4 * number : 4 * number + 4].view(2, 2).t())
+    model.last = memory[3993:3995]
+    compared = []
+    near = sharing._near
+
+    def counted(kept):
+        compared.extend(near(kept))
+        return iter(compared)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "_near", counted)
+        found = sharing.Sharing(model, None)
+    assert len(compared) == 1
+    assert found._pairs == {"b998": "last", "last": "b998"}
