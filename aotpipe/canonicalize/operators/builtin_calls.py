@@ -130,6 +130,7 @@ def _bool(value: Any) -> Any:
 
 
 def _round(value: Any, ndigits: int | None = None) -> Any:
+    value = value.needed() if isinstance(value, OptionalValue) else value
     if ndigits is None:
         rounded = value.round() if value.dtype.is_floating_point else value
         return _int(rounded) if host_scalars.is_host_scalar(value) else rounded
@@ -386,9 +387,17 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     return torch.stack([row.to(device=device, dtype=wanted) for row in rows])
 
 
+def _given(data: Any) -> Any:
+    """The data of a tensor, in which torch takes no None."""
+    if isinstance(data, OptionalValue):
+        data.require_present(RuntimeError("Could not infer dtype of NoneType"))
+        return _given(data.payload)
+    return type(data)(map(_given, data)) if type(data) in (list, tuple) else data
+
+
 def _tensor_or(function: Function) -> Function:
     def either(data: Any, *args: Any, **kwargs: Any) -> Any:
-        data = numpy_calls.as_torch_takes_it(data)
+        data = numpy_calls.as_torch_takes_it(_given(data))
         is_tensor = isinstance(data, torch.Tensor) and not host_scalars.is_host_scalar(data)
         if args or is_tensor or not _has_tensor(data):
             return function(data, *args, **kwargs)

@@ -108,6 +108,9 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return either(optional, lambda: with_(optional.payload), lambda: with_(None))
 
 
+_INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+
+
 def _takes_none(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], optional: OptionalValue
 ) -> bool:
@@ -116,6 +119,8 @@ def _takes_none(
             return None
         return value.payload if isinstance(value, OptionalValue) else value
 
+    if function in _INDEXING:
+        return False  # a None in an index adds a dim, which no path of a program can have for itself
     try:
         with dry_run.unrecorded():
             function(*map(tried, args), **{key: tried(value) for key, value in kwargs.items()})

@@ -74,7 +74,7 @@ def as_tensor(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, OptionalValue):
-        return as_tensor(value.payload)
+        return as_tensor(value.needed())
     if type(value) is ChosenObject:
         return as_tensor(value.number())
     kind = torch.int64 if isinstance(value, torch.SymInt) else torch.get_default_dtype()

@@ -194,3 +194,40 @@ def a_sum_that_starts_at_zero(x, k):
 
 def test_a_number_that_becomes_a_tensor_is_filled_in():
     check(a_sum_that_starts_at_zero, *COUNTED)
+
+
+def found(x):
+    at = value = pair = None
+    for i in range(3):
+        if x[i] > 1:
+            at, value, pair = i, x[i].item(), (i, 2 * i)
+    return at, value, pair
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, at, value, pair: torch.tensor(value),
+        lambda x, at, value, pair: torch.tensor([at, 1]),
+        lambda x, at, value, pair: torch.tensor(pair),
+        lambda x, at, value, pair: torch.full((2,), value),
+        lambda x, at, value, pair: torch.tensor([1, 2, 3][at]),
+        lambda x, at, value, pair: torch.tensor(round(value)),
+    ],
+)
+def test_what_takes_no_none_raises_as_in_eager(use) -> None:
+    """It took the zeros that stand for a value where there is none."""
+
+    def used(x):
+        return use(x, *found(x))
+
+    check(used, *((torch.tensor(x),) for x in ([0.5, 2.0, 0.9], [0.1, 0.1, 0.1], [3.0, 0.9, 2.0])))
+
+
+def test_an_index_that_may_be_none_is_a_number() -> None:
+    """The row is not filled into the shape that `x[None]` has; where it is None, the call is refused."""
+
+    def used(x):
+        return x[found(x)[0]]
+
+    check(used, *((torch.tensor(x),) for x in ([0.5, 2.0, 0.9], [3.0, 0.9, 2.0])))
