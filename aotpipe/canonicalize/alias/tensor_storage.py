@@ -21,6 +21,7 @@ from operator import or_
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import host_scalars, trace
@@ -63,11 +64,14 @@ class _Book:
     Attributes:
         owners: Of an operand's memory, that of the tensor which it stands for.
         met: The storages that were in the memory of each number, also in scopes that have ended.
+        bases: Of a view of one of the model's own tensors, which has a memory of its own in a trace: that of
+            the tensor, and the view, so that no other tensor gets its address.
     """
 
     found: ChainMap[int, AliasSet] = field(default_factory=ChainMap)
     owners: ChainMap[int, int] = field(default_factory=ChainMap)
     met: defaultdict[int, dict[int, None]] = field(default_factory=lambda: defaultdict(dict))
+    bases: dict[int, tuple[int, torch.Tensor]] = field(default_factory=dict)
     next: int = 0
     next_given: int = -1
 
@@ -96,10 +100,26 @@ def scope() -> Iterator[None]:
 
 def storage_of(tensor: torch.Tensor) -> int:
     """The identity of a tensor's memory in the trace itself; 0 of one that has no single one."""
+    address = _address(tensor)
+    base = trace.part(_Book).bases.get(address)
+    return address if base is None else base[0]
+
+
+def _address(tensor: torch.Tensor) -> int:
     with torch._C.DisableTorchFunction():  # noqa: SLF001  # inside of a region a mode gives an operand's
         if tensor.layout != torch.strided:
             return 0
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # it has no public name
+
+
+def note_views(base: object, views: Iterable[torch.Tensor]) -> None:
+    """Note which memory views of one of the model's own tensors are in: the trace gives them another."""
+    if type(base) not in (torch.Tensor, torch.nn.Parameter):
+        return
+    assert isinstance(base, torch.Tensor)
+    for view in views:
+        if isinstance(view, FakeTensor) and (address := _address(view)):
+            trace.part(_Book).bases[address] = (storage_of(base), view)
 
 
 def owner_of(tensor: torch.Tensor) -> int:
@@ -119,6 +139,9 @@ def stands_for(operand: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def made(result: Any, given: Iterable[Any]) -> None:
     """Number what a call made of what it was given."""
+    given = list(given)
+    views = (tensor for tensor in _tensors(result) if tensor._is_view())  # noqa: SLF001  # it has no public name
+    note_views(given[0] if given else None, views)
     for each in given:
         for tensor in _tensors(each):
             _first_seen(tensor, new=False)

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from aotpipe.canonicalize.trace import decisions, dry_run, regions
-from aotpipe.canonicalize.trace.torch_functions import is_staged
+from aotpipe.canonicalize.trace.torch_functions import INDEXING, is_staged
 from aotpipe.canonicalize.values import dynamic_list, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
@@ -108,9 +108,6 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return either(optional, lambda: with_(optional.payload), lambda: with_(None))
 
 
-_INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
-
-
 def _takes_none(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], optional: OptionalValue
 ) -> bool:
@@ -119,7 +116,7 @@ def _takes_none(
             return None
         return value.payload if isinstance(value, OptionalValue) else value
 
-    if function in _INDEXING:
+    if function in INDEXING:
         return False  # a None in an index adds a dim, which no path of a program can have for itself
     try:
         with dry_run.unrecorded():

@@ -244,7 +244,6 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._made = {id(tensor): tensor for tensor in own}
         self._own = {tensor_storage.storage_of(tensor) for tensor in own}
         self._taken: dict[int, torch.Tensor] = {}
-        self._bases: dict[int, int] = {}
         mode = detect_fake_mode()
         self._symbols = set(mode.shape_env.var_to_range if mode and mode.shape_env else ()).difference(mine)
 
@@ -264,20 +263,13 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             rebinding.refuse_lost(tensor)
             self._write(tensor)
         result = func(*args, **kwargs)
+        if args and _gives_views(func):
+            leaves = pytree.tree_leaves(result)
+            tensor_storage.note_views(args[0], [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and id(leaf) not in self._taken:
                 self._made[id(leaf)] = leaf
-                self._note_view(func, args, leaf)
         return result
-
-    def _note_view(self, func: Any, args: Sequence[Any], result: torch.Tensor) -> None:
-        """Note what a view is one of, where the trace shows it in another memory: the model's own tensor."""
-        if isinstance(func, HigherOrderOperator) or not args or not isinstance(args[0], torch.Tensor):
-            return
-        storage, base = tensor_storage.storage_of(result), tensor_storage.storage_of(args[0])
-        is_view = any(each.alias_info is not None for each in func._schema.returns)  # noqa: SLF001  # no public way to it
-        if is_view and storage != base:
-            self._bases[storage] = self._bases.get(base, base)
 
     def _compute(self, number: torch.SymInt | torch.SymFloat | torch.SymBool) -> None:
         """Note the symbols of a number that were there before."""
@@ -288,7 +280,6 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _write(self, tensor: torch.Tensor) -> None:
         storage = tensor_storage.storage_of(tensor)
-        storage = self._bases.get(storage, storage)
         self._summary.writes_own |= storage in self._own
         sharing = [each for each in self._summary.outer if tensor_storage.storage_of(each) == storage]
         if not sharing:
@@ -296,6 +287,14 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # A view of it that was made inside will be one of its copy, and so are other views from outside.
         if all(each is not sharing[0] for each in self._summary.written):
             self._summary.written.append(sharing[0])
+
+
+def _gives_views(func: Any) -> bool:
+    """Whether the results of an op are views of its first operand, by its schema."""
+    if isinstance(func, HigherOrderOperator):
+        return False
+    returned = [each.alias_info for each in func._schema.returns]  # noqa: SLF001  # no public way to it
+    return any(each is not None and not each.is_write for each in returned)
 
 
 def _targets(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[torch.Tensor]:

@@ -190,7 +190,7 @@ class Traced(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        lists = args[:1] if func not in _INDEXING else _parts(args[1])
+        lists = args[:1] if func not in INDEXING else _parts(args[1])
         if any(map(dynamic_list.is_dynamic_list, lists)):
             with self:  # what it does with the buffers is called as the model's own
                 return trace.operators().call_with_list(func, args, kwargs)
@@ -220,7 +220,7 @@ class Traced(TorchFunctionMode):
         func, args, kwargs = _without_example(func, args, kwargs)
         args, kwargs = constants.as_ints(func, args, kwargs)
         args = _with_bools(func, args)
-        if func in _INDEXING:
+        if func in INDEXING:
             args = (args[0], _tensors(args[1]), *args[2:])
         if (known := _known_in_python(func, args, kwargs)) is not NotImplemented:
             return known
@@ -308,7 +308,7 @@ def _stacked(numbers: Any) -> torch.Tensor:
     return host_scalars.as_int64(numbers).long()
 
 
-_INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _UNBINDS: Final = (torch.Tensor.unbind, torch.unbind)
 
 

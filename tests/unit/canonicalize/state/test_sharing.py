@@ -152,7 +152,36 @@ class ViewsWritten(nn.Module):
         return self.kept[0].sum(0) * x + self.kept[1].sum() + turned[0]
 
 
-WRITTEN = (WrittenOnAnotherPath, ElementWritten, ViewsWritten)
+class RowsWritten(WrittenOnAnotherPath):
+    """One row in each of some branches, and a name that is one of two tensors."""
+
+    def forward(self, x):
+        either = self.kept if x.sum() < 0 else x.clone()
+        for i in range(2):
+            if x[i] < 0:
+                self.kept[i : i + 1].copy_(x[i])
+        either[0] = 9
+        return either + self.kept
+
+
+WRITTEN = (WrittenOnAnotherPath, ElementWritten, ViewsWritten, RowsWritten)
+
+
+def test_a_view_that_a_branch_chose_is_not_written_unseen():
+    """A view of a plain tensor has a memory of its own in the trace."""
+
+    class Chosen(WrittenOnAnotherPath):
+        def forward(self, x):
+            best = None
+            for i in range(2):
+                if x[i] < 0:
+                    best = self.kept[i : i + 1]
+            if best is not None:
+                best.add_(1)
+            return self.kept * x
+
+    with pytest.raises(ExportFailed, match="written in place that may have a second name"):
+        export(canonicalize(spec.as_spec(Chosen(), args=(UP,))))
 
 
 @pytest.mark.parametrize("kind", [Halves, Unwritten, Rebound, *WRITTEN])
