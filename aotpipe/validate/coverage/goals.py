@@ -110,7 +110,11 @@ def _of_graph(
                 Target(entry_point=entry.name, kind="assert", what=FAILS, where=where, optional=True),
             )
         # Not every combination is one that inputs can give: `x < 0 or x > 1`.
-        if node.target in CONNECTIVES and all(map(dependence.of, node.args)):
+        if (
+            node.target in CONNECTIVES
+            and all(map(_is_one_flag, node.args))
+            and all(map(dependence.of, node.args))
+        ):
             where = source_line(node) or line
             for what in OPERANDS:
                 target = Target(entry_point=entry.name, kind="branch", what=what, where=where, optional=True)
@@ -130,6 +134,12 @@ def _of_graph(
                     (node, what),
                     Target(entry_point=entry.name, kind="loop", what=what, where=where, bound=bound),
                 )
+
+
+def _is_one_flag(argument: Any) -> bool:
+    """Whether an operand is one bool, as Python's `and` has, and not bits of numbers."""
+    value = argument.meta.get("val") if isinstance(argument, Node) else None
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool and not value.dim()
 
 
 def _bodies(module: GraphModule, node: Node) -> list[GraphModule]:
