@@ -248,7 +248,23 @@ LIBRARIES: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """Ops that torch registers when its quantizer is imported, by qualified name; `default` is left out."""
 
+
+def rrelu(
+    x: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,  # the op's own
+) -> Any:
+    """A leaky relu, which draws its slopes in train mode only."""
+    if training:
+        return NotImplemented
+    return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise
+
+
 DECOMPOSITIONS: Table = {
+    aten.rrelu_with_noise_functional.default: rrelu,
     **{
         op: of_tensors(function)
         for packet, function in (
