@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch._dynamo.exc import UncapturedHigherOrderOpError  # what a body that cannot be compiled raises
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -256,8 +257,9 @@ _ROUNDING_OR_PARTIAL: Final = frozenset(
 
 
 def is_about_control_flow(error: BaseException) -> bool:
-    """Whether torch.export refused because an op of control flow is not given what it takes."""
-    return "carried_inputs" in str(error) and "metadata" in str(error)
+    """Whether torch.export refused an op of control flow: what it is given, or the code of its bodies."""
+    is_uncaptured = isinstance(error, UncapturedHigherOrderOpError)
+    return is_uncaptured or ("carried_inputs" in str(error) and "metadata" in str(error))
 
 
 _TRANSFORMED: Final = (

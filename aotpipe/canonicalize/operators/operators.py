@@ -140,6 +140,11 @@ def if_(test: object, then: Callable[[], None], other: Callable[[], None], *vari
 
 
 def while_(test: Callable[[], object], body: Callable[[], None], *variables: Any) -> None:
+    """`while test(): body()`."""
+    loop(test, body, Variables(*variables))
+
+
+def loop(test: Callable[[], object], body: Callable[[], None], variables: Variables) -> None:
     """`while test(): body()`; iterations whose test is a Python value are written out.
 
     So are the first of those whose test is a tensor of which the trace knows the value.
@@ -147,7 +152,7 @@ def while_(test: Callable[[], object], body: Callable[[], None], *variables: Any
     for number in itertools.count():
         going = test()
         if is_staged(going) or (number >= _MOST_KNOWN and is_on() and isinstance(going, FakeTensor)):
-            regions.loop(test, body, Variables(*variables))
+            regions.loop(test, body, variables)
             return
         if not going:
             return

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import (
     conditional,
+    control_flow_calls,
     dynamic_list_methods,
     implicit_calls,
     list_functions,
@@ -120,6 +121,7 @@ def staging(
         host_scalars.unhashable(),
         implicit_calls.classes_seen(),
         numpy_calls.of_no_length(),
+        control_flow_calls.staged(),
         called_in_mode(module, upper_bounds, values),
     ):
         yield found
