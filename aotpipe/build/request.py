@@ -42,6 +42,8 @@ class ModelOptions(TypedDict, total=False):
         dynamic_shapes, value_ranges, examples, optional, tensorize: As `model.spec.EntryPoint` takes them.
         entry_points: Several ways to call the model, in place of `args` and its kin.
         name: Names the bundle; by default the Spec's name.
+        random: Where the model's random numbers come from: `state`, a generator that the program keeps, or
+            `input`, a seed that each call passes as `random_seed`.
         decoder: Make a causal language model of transformers a decoder: `cache=1024,slots=8`
             (`aotpipe.model.recipe`).
         dtype: `bf16` or `f16`: what products of matrices are computed in, and their weights stored in
@@ -65,6 +67,7 @@ class ModelOptions(TypedDict, total=False):
     tensorize: Sequence[str]
     entry_points: Mapping[str, EntryPoint] | None
     name: str | None
+    random: str | None
     quantize: str | None
     decoder: str | None
     dtype: str | None
@@ -80,7 +83,7 @@ class ModelOptions(TypedDict, total=False):
 
 FIRST_STAGE: Final[Mapping[str, Until]] = {
     **dict.fromkeys(("dynamic_shapes", "value_ranges", "examples", "optional", "tensorize"), "canonicalize"),
-    **dict.fromkeys(("entry_points", "name", "decoder", "quantize"), "canonicalize"),
+    **dict.fromkeys(("entry_points", "name", "random", "decoder", "quantize"), "canonicalize"),
     **dict.fromkeys(("dtype", "keep_float32"), "export"),
     **dict.fromkeys(("allow_islands", "buckets", "dialect", "mesh", "shard"), "lower"),
     **dict.fromkeys(("samples", "special_values"), "lower"),
@@ -249,7 +252,7 @@ class Request:
 
         To be read before `load`, which may add the user's folder to `sys.path`.
         """
-        as_text = {"name", "optional", "tensorize", "value_ranges"}
+        as_text = {"name", "random", "optional", "tensorize", "value_ranges"}
         if not isinstance(self.model, str) or self.spec_options.keys() - as_text:
             return None
         lowering = {
@@ -265,7 +268,7 @@ class Request:
             "precision": [self.precision.dtype, *self.precision.keep] if self.precision else [],
         }
         options = {
-            key: each if key in {"name", "value_ranges"} else list(each)
+            key: each if key in {"name", "random", "value_ranges"} else list(each)
             for key, each in self.spec_options.items()
         }
         return front_key(self.model, {**options, **lowering})

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aotpipe.canonicalize import example_call, modules, specialization
+from aotpipe.canonicalize import example_call, modules, own_generator, specialization
 from aotpipe.canonicalize.inputs import dynamic_shapes, flat_module, pytrees
 from aotpipe.canonicalize.state import discovery
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
@@ -35,11 +35,12 @@ def canonicalize(spec: Spec) -> Canonical:
         TrainMode: The model computes something else in eval mode.
     """
     model = _build(spec)
-    findings = modules.check_eval_mode(model)
+    findings = modules.check_eval_mode(model, may_draw=spec.random is not None)
     entries = []
     roots: list[Root] = []
     outside = discovery.Untouched(model)
-    for name, entry in spec.entry_points.items():
+    for name, given in spec.entry_points.items():
+        entry = own_generator.seeded(given, spec.seed) if spec.random == "input" else given
         canonical, changed, found = _entry(model, name, entry)
         entries.append(canonical)
         roots += changed
@@ -85,7 +86,10 @@ def _build(spec: Spec) -> nn.Module:
             "(load_state_dict(scripted.state_dict()))",
             where=source.of_definition(spec.build),
         )
-    return made
+    if spec.random is None:
+        return made
+    methods = {entry.method for entry in spec.entry_points.values()}
+    return own_generator.drawing(made, methods, spec.random, spec.seed)
 
 
 def _entry(

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.values import trace
-from aotpipe.errors import SpecInvalid
+from aotpipe.errors import ExportFailed, SpecInvalid
 from aotpipe.model import object_graph, source
 
 _LARGE_BYTES: Final = 2**20
@@ -36,11 +36,14 @@ def observed(
     Gives the result, and the names under which the model then held something else.
 
     Raises:
+        ExportFailed: The model does what no program of it can.
         SpecInvalid: The model raised.
     """
     with unchanged(module) as watch:
         try:
             result = again(module, args, kwargs)
+        except ExportFailed:
+            raise
         except Exception as error:
             raise SpecInvalid(
                 f"{entry} raised {type(error).__name__} on its example inputs",

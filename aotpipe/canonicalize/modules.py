@@ -177,14 +177,16 @@ def _reached(function: Any) -> Iterator[tuple[str, nn.Module]]:
                 yield name, value
 
 
-def check_eval_mode(model: nn.Module) -> list[Finding]:
+def check_eval_mode(model: nn.Module, *, may_draw: bool = False) -> list[Finding]:
     """Refuse a model whose numbers depend on its being in train mode; say when it is so without effect.
+
+    Where it `may_draw` random numbers, dropouts do in train mode what they are there for.
 
     Raises:
         TrainMode: Names the submodules that act otherwise in train mode.
     """
     training = [(name, module) for name, module in model.named_modules() if module.training]
-    acting = [(name, module) for name, module in training if _acts_in_training(module)]
+    acting = [(name, module) for name, module in training if _acts_in_training(module, may_draw=may_draw)]
     if acting:
         shown = ", ".join(f"{name or 'the model'} ({type(m).__name__})" for name, m in acting[:8])
         more = f" and {len(acting) - 8} more" if len(acting) > 8 else ""
@@ -199,12 +201,12 @@ def check_eval_mode(model: nn.Module) -> list[Finding]:
     return [Finding(severity="note", code="train-mode", message=message, where=where)] if training else []
 
 
-def _acts_in_training(module: nn.Module) -> bool:
+def _acts_in_training(module: nn.Module, *, may_draw: bool) -> bool:
     """Whether the module's own code reads `self.training` to any effect."""
     if isinstance(module, nn.modules.dropout._DropoutNd):  # noqa: SLF001 the base of all dropouts
-        return module.p > 0
+        return module.p > 0 and not may_draw
     if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
-        return module.dropout > 0
+        return module.dropout > 0 and not may_draw
     if isinstance(module, nn.modules.batchnorm._NormBase):  # noqa: SLF001 the base of batch and instance norms
         return module.track_running_stats
     bases = type(module).__mro__

@@ -177,6 +177,13 @@ _MODEL_OPTIONS: Final[Mapping[Until, tuple[Callable[[Any], Any], ...]]] = {
             "once for each input.",
         ),
         click.option(
+            "--random",
+            type=click.Choice(["state", "input"]),
+            help="Where the random numbers that the model draws come from: a generator that the program "
+            "keeps as state, or a seed that each call passes as random_seed. "
+            "[default: such a model is refused]",
+        ),
+        click.option(
             "--quantize",
             metavar="SCHEME",
             help="int8: store the weights of linear layers in 8 bits, and multiply integers.",

@@ -11,14 +11,17 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 from aotpipe.core.dims import AUTO, Auto, Dim
 from aotpipe.core.signature import BUNDLE_NAME
 from aotpipe.errors import NoExampleInputs, SpecInvalid
 from aotpipe.model import reference, source
 
-__all__ = ["AUTO", "Auto", "Dim", "EntryPoint", "Example", "Spec", "as_spec", "load"]
+__all__ = ["AUTO", "Auto", "Dim", "EntryPoint", "Example", "RandomSource", "Spec", "as_spec", "load"]
+
+RandomSource = Literal["state", "input"]
+"""Where random numbers come from: a generator that the program keeps as state, or a seed of each call."""
 
 
 class Example:
@@ -97,7 +100,8 @@ class Spec:
         build: Makes the model (an nn.Module in eval mode, or a function of tensors); called once per build.
         entry_points: Name -> how to call it; they share weights and state.
         tolerance: The allowed multiple of eager float32's own error against float64.
-        seed: Seeds `build` and the parity inputs.
+        seed: Seeds `build`, the parity inputs, and the generator that `random` asks for.
+        random: Where the random numbers that the model draws come from; None refuses a model that draws some.
     """
 
     name: str
@@ -105,11 +109,16 @@ class Spec:
     entry_points: Mapping[str, EntryPoint]
     tolerance: float | None = None
     seed: int = 0
+    random: RandomSource | None = None
 
     def __post_init__(self) -> None:
         if not BUNDLE_NAME.fullmatch(self.name):
             raise SpecInvalid(
                 f"{self.name!r} cannot name a bundle", hint="use letters, digits, `_`, `-` and `.`"
+            )
+        if self.random not in (None, *get_args(RandomSource)):
+            raise SpecInvalid(
+                f"random numbers come from no {self.random!r}", hint="write random='state' or random='input'"
             )
         if not self.entry_points:
             raise SpecInvalid(f"the Spec {self.name!r} has no entry point")
@@ -131,11 +140,12 @@ def as_spec(
     name: str | None = None,
     entry_points: Mapping[str, EntryPoint] | None = None,
     seed: int = 0,
+    random: RandomSource | None = None,
 ) -> Spec:
     """Make a Spec of a Spec, an nn.Module, a method of one, or a function of tensors.
 
     Args:
-        model_or_spec: What to build. A Spec brings its own inputs; only its name can be replaced, and
+        model_or_spec: What to build. A Spec brings its own inputs; its name and `random` can be replaced, and
             `optional`, `tensorize` and `value_ranges` extended, where an entry point has what they name.
         args: Example inputs of the single entry point; this and the next six are `EntryPoint`'s fields.
         kwargs: Example inputs passed by name.
@@ -146,7 +156,8 @@ def as_spec(
         tensorize: Which Python numbers become inputs.
         name: Names the bundle; by default the class's or function's name.
         entry_points: Several ways to call it, in place of `args` and its kin.
-        seed: Seeds the parity inputs.
+        seed: Seeds the parity inputs, and the generator that `random` asks for.
+        random: Where the model's random numbers come from: `state` or `input`.
 
     Raises:
         NoExampleInputs: The model needs inputs and none are given.
@@ -159,6 +170,7 @@ def as_spec(
                 "a Spec brings its own inputs", hint="put args and dynamic_shapes into its EntryPoint"
             )
         named = replace(model_or_spec, name=name) if name else model_or_spec
+        named = replace(named, random=random) if random else named
         return _varied(named, optional, tensorize, value_ranges or {})
     if (single or value_ranges) and entry_points:
         raise SpecInvalid("both args and entry_points are given", hint="put args into an EntryPoint")
@@ -199,6 +211,7 @@ def as_spec(
         build=cast("Callable[[], Callable[..., Any]]", lambda: model),
         entry_points=dict(entry_points),
         seed=seed,
+        random=random,
     )
 
 
@@ -238,7 +251,7 @@ def load(ref: str) -> Spec:
     A model that is no Spec needs example inputs: `NAME.example_inputs()` where the model has that method,
     else the file's `EXAMPLE_INPUTS` or `example_inputs` (a tuple of args, a dict of kwargs, one tensor, or a
     function that gives one of these). The file's `DYNAMIC_SHAPES`, `VALUE_RANGES`, `MORE_EXAMPLES`,
-    `OPTIONAL` and `TENSORIZE` are taken where given.
+    `OPTIONAL`, `TENSORIZE` and `RANDOM` are taken where given.
 
     Two loads of one file give the same weights: torch, numpy and random are seeded first.
 
@@ -266,6 +279,7 @@ def load(ref: str) -> Spec:
         optional=found.setting("OPTIONAL") or (),
         tensorize=found.setting("TENSORIZE") or (),
         name=found.bundle_name,
+        random=cast("RandomSource | None", found.setting("RANDOM")),
     )
 
 

@@ -70,7 +70,10 @@ class LegalizationRules:
 
 
 NO_LOWERING: Final = "has no lowering"
-_RANDOM: Final = "draws random numbers; pass them as an input, or drop the op in eval mode"
+_RANDOM: Final = (
+    "draws random numbers from torch's generator: build with --random state or --random input, which let "
+    "most functions draw from one of the program; or pass them, or drop the op in eval mode"
+)
 _DATA_SIZES: Final = (
     "the size of its result depends on data and has no bound, and an XLA program has fixed sizes; use a "
     "mask, or declare a bound: torch._check(n <= ...), or aotpipe.capacity(n, max=...)"

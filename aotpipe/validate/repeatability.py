@@ -126,7 +126,7 @@ def _compare(call: Call, before: Answer, after: Answer | None, effects: Sequence
         said += f": `{causes[0].place.expression or causes[0].name}` {_DOES[causes[0].kind]}"
     raise NotRepeatable(
         f"{said}; a program would give the same one for ever",
-        hint="pass what varies as an input",
+        hint=_DRAW if causes and causes[0].kind == "random" else "pass what varies as an input",
         where=causes[0].place.where if causes else None,
     )
 
@@ -149,6 +149,7 @@ _DOES: Final[Mapping[EffectKind, str]] = {
     "process": "depends on the process, thread or host",
     "identity": "depends on where an object lies in memory, or on how this process hashes strings",
 }
+_DRAW: Final = "draw by torch's functions and build with --random state, or pass the numbers as an input"
 _FIXED: Final = ("environment", "file", "clock", "process")
 
 

@@ -13,6 +13,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo import core
 from torch.utils import _pytree as pytree
 
+from aotpipe.canonicalize.trace import random_draws
+
 DTYPES = {
     "float32": torch.float32,
     "int64": torch.int64,
@@ -26,11 +28,17 @@ DTYPES = {
 }
 # torch asks which unittest.TestCase draws samples, and reads the source of the whole stack for it: none does.
 core.extract_test_fn = common_utils.extract_test_fn = lambda: None
+_SEED = 3
 OPS = {op.formatted_name: op for op in op_db}
 
 
 class Call(torch.nn.Module):
-    """One call of an op whose tensors are the forward's arguments and whose other arguments are constants."""
+    """One call of an op whose tensors are the forward's arguments and whose other arguments are constants.
+
+    Where the op `draws` random numbers, the last argument is the seed of a generator of its own.
+    """
+
+    draws = False
 
     def __init__(self, function: Any, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
         super().__init__()
@@ -40,6 +48,13 @@ class Call(torch.nn.Module):
         self.spec = spec
 
     def forward(self, *tensors: torch.Tensor) -> Any:
+        if not self.draws:
+            return self._called(tensors)
+        *given, seed = tensors
+        with random_draws.drawn_from(torch.stack([seed, torch.zeros_like(seed)])):
+            return self._called(given)
+
+    def _called(self, tensors: Sequence[torch.Tensor]) -> Any:
         leaves = list(self.leaves)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             leaves[slot] = tensor
@@ -84,10 +99,14 @@ def cases(op_name: str, dtype_name: str, count: int, done: Collection[Sample] = 
         tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         if any(tensor.layout != torch.strided or tensor.device.type != "cpu" for tensor in tensors):
             continue
+        state = torch.tensor([_SEED, 0])
         try:
-            result = module(*(tensor.clone() for tensor in tensors))
+            with random_draws.drawn_from(state):
+                result = module(*(tensor.clone() for tensor in tensors))
         except Exception:  # eager itself refuses the sample: there is nothing to compare with
             continue
+        if state[1]:
+            module.draws, tensors = True, (*tensors, torch.tensor(_SEED))
         outputs = tuple(pytree.tree_leaves(result))
         yield Case(op_name, dtype_name, index, module, tensors, outputs)
 

@@ -29,7 +29,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch  # likewise
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
-from aotpipe.canonicalize.trace import constants, decisions, sized_functions
+from aotpipe.canonicalize.trace import constants, decisions, random_draws, sized_functions
 from aotpipe.canonicalize.values import dynamic_list, dynamic_table, host_scalars, trace
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -190,6 +190,11 @@ class Traced(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if (draw := random_draws.draw_of(func, kwargs)) is not None:
+            with self:  # it is made of what the model could have called
+                result = draw(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         lists = args[:1] if func not in INDEXING else _parts(args[1])
         if any(map(dynamic_list.is_dynamic_list, lists)):
             with self:  # what it does with the buffers is called as the model's own
