@@ -68,25 +68,24 @@ def _drawn(owner: type, model: nn.Module, method: str, generator: str | None) ->
     if not callable(call):
         raise SpecInvalid(f"{owner.__name__} has no method {method!r}", where=source.of_definition(owner))
 
-    def run(self: nn.Module, args: Any, kwargs: Any) -> Any:
-        return call(*args, **kwargs) if held is not None else call(self, *args, **kwargs)
+    def state_of(module: nn.Module, seed: torch.Tensor | None) -> torch.Tensor:
+        if generator is not None:
+            found: torch.Tensor = getattr(module, generator).state
+            return found
+        if seed is None:
+            raise TypeError(f"{method}() missing 1 required keyword-only argument: {SEED!r}")
+        key = seed.reshape(()).to(torch.int64)
+        return torch.stack([key, torch.zeros_like(key)])
 
-    if generator is not None:
-
-        def drawn(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-            with random_draws.drawn_from(getattr(self, generator).state):
-                return run(self, args, kwargs)
-    else:
-
-        def drawn(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-            seed = kwargs.pop(SEED, None)
-            if seed is None and random_draws.is_on():
-                return run(self, args, kwargs)  # called by the model itself
-            if seed is None:
-                raise TypeError(f"{method}() missing 1 required keyword-only argument: {SEED!r}")
-            seed = seed.reshape(()).to(torch.int64)
-            with random_draws.drawn_from(torch.stack([seed, torch.zeros_like(seed)])):
-                return run(self, args, kwargs)
+    def drawn(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        seed = kwargs.pop(SEED, None) if generator is None else None
+        bound = args if held is not None else (self, *args)
+        # torch.compile, which programs are counted beside, cannot follow a mode of torch functions; nor can
+        # strict export, whose program draws from torch's generator and is refused for that.
+        if torch.compiler.is_dynamo_compiling() or (seed is None and random_draws.is_on()):
+            return call(*bound, **kwargs)  # the model calls itself, or is compiled
+        with random_draws.drawn_from(state_of(self, seed)):
+            return call(*bound, **kwargs)
 
     functools.update_wrapper(drawn, call)
     signature = signature_of(call)

@@ -38,7 +38,7 @@ def words(seed: Tensor, first: Tensor, shape: Sequence[Any]) -> Words:
         shape: Sizes, which may be symbols.
     """
     counter = torch.arange(math.prod(shape)).reshape(shape) + first
-    # Of tensors, and by the functions that the operators stand for: each op of a graph is decomposed otherwise.
+    # Of tensors, and by the functions behind the operators: each op of a graph is decomposed otherwise.
     word = torch.full((), _WORD, dtype=torch.int64)
     low, high = torch.bitwise_and(counter, word), torch.bitwise_right_shift(counter, 32)
     for number in range(_ROUNDS):
@@ -61,14 +61,15 @@ def inside(word: Tensor) -> Tensor:
 
 def normal(drawn: Words) -> Tensor:
     """Numbers of the standard normal distribution, by Box and Muller, in float32."""
-    radius: Tensor = (-2.0 * inside(drawn[0]).log()).sqrt()
+    radius = (-2.0 * inside(drawn[0]).log()).sqrt()
     found: Tensor = radius * (2.0 * math.pi * uniform(drawn[1])).cos()
     return found
 
 
 def integer(drawn: Words, count: Any) -> Tensor:
     """Integers in [0, count) of 63 bits, as int64; `count` is positive."""
-    return _wide(drawn) % count
+    found: Tensor = _wide(drawn) % count
+    return found
 
 
 def order(drawn: Words) -> Tensor:

@@ -11,6 +11,7 @@ from aotpipe.backends import Ruleset, legalization
 from aotpipe.passes.decompositions import pointwise
 from tests.programs import on_xla, through
 from tests.unit.backends.iree.decompositions.agree import check_op
+from tests.unit.passes import legal
 
 ENDS = torch.tensor([0.0, -0.0, 0.5, -0.5, 0.49999997, 1e-30, 1e30, math.inf, -math.inf, math.nan])
 WIDE = torch.cat([torch.linspace(-30, 30, 4001), torch.logspace(-8, 6, 400), ENDS])
@@ -97,3 +98,7 @@ def test_operators_on_bits(op: str) -> None:
 @pytest.mark.parametrize("rules", ["torch", "stablehlo"])
 def test_every_backend_has_them(rules: Ruleset) -> None:
     assert pointwise.DECOMPOSITIONS.keys() <= legalization(rules).decompositions().keys()
+
+
+def test_rrelu_draws_nothing_in_eval_mode() -> None:
+    legal.check(legal.model(lambda self, x: torch.nn.functional.rrelu(x, 0.1, 0.3)), (WIDE[:4001],))

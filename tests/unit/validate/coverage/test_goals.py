@@ -61,3 +61,12 @@ def test_a_first_test_that_no_input_changes_leaves_no_run_of_0_trips():
 
     assert {what for _, _, what in listed(AtLeastOnce())} == {goals.ONE, goals.MANY}
     assert inspect.getsourcefile(AtLeastOnce) == __file__
+
+
+def test_bits_of_numbers_are_no_operands_of_and():
+    class Bits(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            bits = x.to(torch.int64)
+            return bits & bits.sum() ^ bits.amax()
+
+    assert goals.targets(exported(Bits())) == {}
