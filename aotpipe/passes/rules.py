@@ -139,10 +139,12 @@ def _row(found: UnsupportedOp) -> str:
 def unsupported(module: GraphModule, rules: LegalizationRules) -> tuple[UnsupportedOp, ...]:
     """All ops of a graph and its subgraphs that cannot be lowered, one row an op and reason, by name."""
     sizes = unbacked.sizes(module) if rules.needs_bounded_sizes else {}
-    bounded = {symbol for symbol, size in sizes.items() if size.most is not None}
+    told = {symbol for symbol, size in sizes.items() if size.most is not None}
 
     def why(node: Node) -> str:
-        unbounded = rules.needs_bounded_sizes and unbacked.used_by(node) - bounded
+        # What goes on with such a size is refused for it too, and says nothing new.
+        unbounded = unbacked.used_by(node) - told if rules.needs_bounded_sizes else set()
+        told.update(unbounded)
         return refusal(node, rules) or (_DATA_SIZES if unbounded else "")
 
     return counted(

@@ -27,7 +27,7 @@ def sinkhorn() -> Made:
     return m, (torch.randint(0, 50, (2, 64)),)
 
 
-@wild("routing-transformer", dims={"x": {0: ("batch", 1, 6)}})
+@wild("routing-transformer", dims={"x": {0: ("batch", 1, 6)}}, random="state")
 def routing() -> Made:
     from routing_transformer import RoutingTransformerLM
 
@@ -68,7 +68,7 @@ def megabyte() -> Made:
     return m, (torch.randint(0, 50, (1, 40)),)
 
 
-@wild("st-moe-pytorch", dims={"x": {1: ("length", 8, 64)}})
+@wild("st-moe-pytorch", dims={"x": {1: ("length", 8, 64)}}, random="state")
 def soft_experts() -> Made:
     from st_moe_pytorch import MoE
 

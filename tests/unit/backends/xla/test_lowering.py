@@ -161,12 +161,15 @@ def test_an_op_that_padding_would_reach_is_refused_with_the_line() -> None:
 def test_a_size_that_depends_on_data_is_refused_with_the_line() -> None:
     class Found(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.arange(x.exp().sum().int().item())
+            found = torch.arange(x.exp().sum().int().item())
+            return (found * 2).cumsum(0)
 
     with pytest.raises(UnsupportedOps, match=r"arange.*\n.*has no bound") as caught:
         through.legal(Found(), (torch.randn(3),), dialect="stablehlo")
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_lowering.py")
+    # What goes on with it is refused for the same size, and is not told.
+    assert [each.name for each in caught.value.ops] == ["aten.arange.start_step"]
 
 
 @torch.library.custom_op("aotpipe_tests::ask_the_host", mutates_args=())
