@@ -26,7 +26,7 @@ from aotpipe.export import symbols
 from aotpipe.passes import hops, index_bounds, ops
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.extract import graft
-from aotpipe.passes.scalars import value_of
+from aotpipe.passes.scalars import as_tensor, value_of
 
 _ATEN: Final = torch.ops.aten
 CHEAP: Final = 16384
@@ -74,11 +74,14 @@ def _select(call: hops.Call) -> None:
         graft(module, node, body, call.all_operands, hops.output_values(body)) for body in call.subgraphs
     ]
     emit = Emitter(module, node)
+    test = node.args[0]
+    if isinstance(value_of(test), torch.SymBool):  # a comparison of sizes
+        test = as_tensor(emit, test)
     for result in call.results:
         index = result.args[1]
         assert isinstance(index, int)
         then, other = (side[index] for side in sides)
-        chosen = then if then is other else emit(_ATEN.where.self, node.args[0], then, other)
+        chosen = then if then is other else emit(_ATEN.where.self, test, then, other)
         result.replace_all_uses_with(chosen, propagate_meta=False)
         module.graph.erase_node(result)
     module.graph.erase_node(node)

@@ -111,3 +111,12 @@ def test_counts_the_largest_size() -> None:
     assert kinds(legal(scale, dynamic_shapes=shapes)) == []
     shapes = {"x": {0: Dim("d", min=2, max=100_000)}, "n": None}
     assert kinds(legal(scale, dynamic_shapes=shapes)) == ["cond"]
+
+
+def test_a_branch_that_a_size_decides_is_converted() -> None:
+    class Sized(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.shape[0] > 3, torch.sin, torch.cos, (x.sum().reshape(1),))
+
+    calls = [(torch.randn(size),) for size in (4, 3, 6)]
+    through.check(Sized(), *calls, dynamic_shapes={"x": {0: Dim("n", min=2, max=8)}})
