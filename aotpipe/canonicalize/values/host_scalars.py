@@ -492,9 +492,14 @@ def unhashable() -> Iterator[None]:
     def of_size(size: Any) -> int:
         if size.node.is_nested_int():
             return int(of_nested(size))
-        if _is_model(sys._getframe(1)):  # noqa: SLF001
+        frame = sys._getframe(1)  # noqa: SLF001
+        if _is_model(frame):
             raise refusal("a size that varies is a key of a new dict or in a set", "write `table[n] = x`")
-        return 0  # two that are different now may be found to be equal
+        if str(frame.f_globals.get("__name__")).startswith(f"{__name__.partition('.')[0]}."):
+            return 0  # two that are different now may be found to be equal
+        # torch gives none. A library that keeps one (`functools.lru_cache` of shapes in einops) would hand it
+        # to the next trace, whose program lacks what that assumes of a size of this one.
+        return int(of_nested(size))
 
     of_nested: Any = torch.SymInt.__hash__
     with trace.assigned(torch.Tensor, __hash__=hashed), trace.assigned(torch.SymInt, __hash__=of_size):

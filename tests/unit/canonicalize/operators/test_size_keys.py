@@ -83,3 +83,41 @@ def test_a_count_of_each_size_is_refused():
 
     with pytest.raises(ExportFailed):
         exported(Counts(), torch.ones(8), shapes={"x": {0: N}})
+
+
+# A library that remembers shapes, as einops does, which falls back where they have no hash.
+_LIBRARY = """
+import functools
+
+@functools.lru_cache
+def remembered(shape):
+    return shape
+
+def shape_of(x):
+    try:
+        return remembered(tuple(x.shape))
+    except TypeError:
+        return tuple(x.shape)
+"""
+
+
+def test_no_library_hands_the_sizes_of_one_trace_to_another():
+    """Such a size is equal to the next trace's by its name, and what is assumed of it would not be known."""
+    library: dict[str, object] = {"__name__": "library"}
+    exec(compile(_LIBRARY, "/usr/lib/python3/site-packages/library.py", "exec"), library)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            x = x * 2
+        parts = x.reshape(*library["shape_of"](x), 1).split(4)
+        total = sum(part.sum() * (place + 1) for place, part in enumerate(parts))
+        while total > 50:
+            total = total / 2
+        return total
+
+    found = exported(model, torch.ones(7), shapes={"x": {0: N}})
+    for size in range(2, 10):
+        x = torch.randn(size)
+        pairs = zip(found.canonical.entries, found.entries, strict=True)
+        programs = [each.program for entry, each in pairs if takes(entry, each.signature, {"n": size})]
+        torch.testing.assert_close(programs[0].module()(x), model(x))
