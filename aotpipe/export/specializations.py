@@ -39,7 +39,7 @@ from aotpipe.export.diagnosis import COMPARES_SIZES, GuardLog
 from aotpipe.export.signatures import input_nodes
 from aotpipe.model import source
 
-MOST: Final = 8
+MOST: Final = 16
 """How many programs one entry point may become."""
 _MOST_SIZES: Final = 2048
 # A Dim without an end is covered so far; a call beyond is refused unless a program's guards take it.

@@ -211,7 +211,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                 return staged(entry, first)
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
             continue
-        if entry.guarded and (followed := _followed(entry, log, first)) is not None:
+        if entry.guarded and (followed := _followed(entry, log, first, strategy)) is not None:
             return followed
         findings = [*(at_bound if strategy.changed else ()), *_findings(entry, strategy, first)]
         return Traced(program=program, log=log, findings=tuple(findings))
@@ -228,15 +228,19 @@ def _may_strict_mode_help(cause: BaseException, rewritten: ExportFailed | None) 
     return not is_caught and diagnosis.may_strict_mode_help(cause)
 
 
-def _followed(entry: CanonicalEntry, log: GuardLog, first: ExportFailed | None) -> Traced | None:
+def _followed(
+    entry: CanonicalEntry, log: GuardLog, first: ExportFailed | None, strategy: Strategy
+) -> Traced | None:
     """A program of rewritten code that follows the sizes which became numbers of Python's, if any did.
 
-    Kept as a guard, such a number fixes the size.
+    Kept as a guard, such a number fixes the size. Under torch's assumption of sizes other than 0 and 1, a
+    program of parts (`x.split(32)`) takes no size of which the last part is one row, so that it comes last.
     """
     rounding = (function for codes in log.rounding for function in staging.running(codes))
     rewritten = staging.rewritten_codes(rounding)
-    with suppress(ExportFailed):
-        return _rewritten(entry, first, None, rewritten) if rewritten else None
+    for all_sizes in (True, False) if strategy.all_sizes else (False,):
+        with suppress(ExportFailed):
+            return _rewritten(entry, first, None, dict(rewritten), all_sizes=all_sizes) if rewritten else None
     return None
 
 
@@ -343,13 +347,15 @@ def _rewritten(
     first: ExportFailed | None,
     module: torch.nn.Module | None,
     codes: dict[FunctionType, CodeType],
+    *,
+    all_sizes: bool = False,
 ) -> Traced:
     """Export with functions rewritten: those given, and those that decide on a tensor.
 
     Which those are is known one after another, as torch.export comes to them.
     """
     changed, at_bound = resized_examples.inside(entry)
-    strategy = Strategy(assumes_sizes=any(entry.dims.values()), changed=changed)
+    strategy = Strategy(assumes_sizes=any(entry.dims.values()), all_sizes=all_sizes, changed=changed)
     modes: dict[str, bool] = {}
     values: dict[str, torch.Tensor] = {}
     if entry.fixes_buffers and not entry.guarded:
