@@ -1,42 +1,52 @@
 """Builds a model twice, under circumstances that must not matter, and compares every byte.
 
-    python scripts/reproduce.py [MODEL] [-t TARGET ...]
+    python scripts/reproduce.py [MODEL] [-t TARGET ...] [--buckets DIM=SIZES ...] [--keep FOLDER]
 
 The second build has another folder, umask, home, user name, locale, time zone and hash seed, no cache, one
-compile at a time and, where `faketime` is installed, a day 400 days later. Prints what was varied, digests
-(bundle, OCI artifact, archive, attestations), and the first byte that differs. Exits 1 where one does.
+compile at a time and, where there is a C compiler, a clock that is 400 days ahead (`other_day.c`). Prints
+what was varied, digests (bundle, OCI artifact, archive, attestations), and the first byte that differs. Exits
+1 where one does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+DAYS = 400
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("model", nargs="?", type=Path, default=ROOT / "models" / "cond_activation.py")
     arguments.add_argument("-t", "--target", action="append")
+    arguments.add_argument("--buckets", action="append", default=[], help="of `aotpipe build`, for XLA")
+    arguments.add_argument("--keep", type=Path, help="a new folder, in which both builds stay")
     asked = arguments.parse_args()
     targets = asked.target or ["iree-cpu-host", "iree-vmvx"]
-    with tempfile.TemporaryDirectory() as name:
-        first, second = Path(name, "first"), Path(name, "a second place", "below")
-        later = ["faketime", "-f", "+400d"] if shutil.which("faketime") else []
+    buckets = [option for each in asked.buckets for option in ("--buckets", each)]
+    with contextlib.ExitStack() as stack:
+        root = asked.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        root = root.resolve()
+        first, second = root / "first", root / "a second place" / "below"
+        root.mkdir(parents=True, exist_ok=True)
+        later, problem = _later(root)
         print(
             "varied: folder, umask, HOME, USER, LC_ALL, TZ, PYTHONHASHSEED, cache, jobs"
-            + (", day" if later else "")
+            + ("" if problem else ", day")
         )
-        if not later:
-            print("not varied: the day (faketime is not installed)")
+        if problem:
+            print(f"not varied: the day ({problem})")
         print("not varied: the CPU, the toolchain")
-        _build(first, asked.model, targets, ["--jobs", "2"], [], umask=0o022)
+        _build(first, asked.model, targets, ["--jobs", "2", *buckets], umask=0o022)
         others = {
             "USER": "other",
             "LOGNAME": "other",
@@ -44,25 +54,40 @@ def main() -> int:
             "TZ": "Pacific/Kiritimati",
             "PYTHONHASHSEED": "7",
         }
-        _build(second, asked.model, targets, ["--jobs", "1", "--no-cache"], later, umask=0o077, **others)
+        options = ["--jobs", "1", "--no-cache", *buckets]
+        _build(second, asked.model, targets, options, umask=0o077, **others, **later)
         return _compared(first, second)
 
 
+def _later(folder: Path) -> tuple[dict[str, str], str]:
+    """Variables that give a process and what it starts a later day, or what is missing for it."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        return {}, "there is no C compiler"
+    library = folder / "other_day.so"
+    argv = [compiler, "-shared", "-fPIC", "-O1", ROOT / "scripts" / "other_day.c", "-o", library, "-ldl"]
+    made = subprocess.run(argv, capture_output=True, text=True)
+    if made.returncode:
+        return {}, f"{compiler} failed: {made.stderr.strip().splitlines()[-1]}"
+    preloaded = [os.environ["LD_PRELOAD"]] if os.environ.get("LD_PRELOAD") else []
+    variables = {"LD_PRELOAD": " ".join([str(library), *preloaded]), "AOTPIPE_DAYS": str(DAYS)}
+    clock = [sys.executable, "-c", "import time; print(time.time())"]
+    told = subprocess.run(
+        clock, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    if float(told.stdout) - time.time() < (DAYS - 1) * 24 * 60 * 60:
+        return {}, "a preloaded library does not move Python's clock"
+    return variables, ""
+
+
 def _build(
-    folder: Path,
-    model: Path,
-    targets: list[str],
-    options: list[str],
-    before: list[str],
-    *,
-    umask: int,
-    **variables: str,
+    folder: Path, model: Path, targets: list[str], options: list[str], *, umask: int, **variables: str
 ) -> None:
     (folder / "home").mkdir(parents=True)
     shutil.copytree(model.parent, folder / "models", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder / "home"), **variables}
     environment["AOTPIPE_CACHE"] = str(folder / "cache")
-    aotpipe = [*before, sys.executable, "-P", "-m", "aotpipe"]
+    aotpipe = [sys.executable, "-P", "-m", "aotpipe"]
     named = [option for target in targets for option in ("-t", target)]
     for argv in (
         ["build", f"models/{model.name}", "--quiet", "--no-latency", "--out", "out/b", *named, *options],

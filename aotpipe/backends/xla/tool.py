@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from aotpipe.backends.xla.estimate.figures import collectives, figures
 from aotpipe.backends.xla.mesh import decided, module_of_one_device, parsed, results_of
+from aotpipe.backends.xla.object_files import sorted_object_files
 from aotpipe.runtime.xla import clients
 
 REQUEST: Final = "request.json"
@@ -75,11 +76,11 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
         is_quick = platform == "tpu" and _has_wide_convolutions(program)
         executable = compiled(program, options_for(program, is_quick))
         if devices == 1:
-            return bytes(executable.serialize()), figures(executable, program), is_quick
+            return serialized(executable), figures(executable, program), is_quick
         counted = figures(executable, part) if (part := part_of(module)) else {}
         counted["collectives"] = collectives(executable.hlo_modules()[0].to_string())
         counted["results"] = results_of(executable, program, devices)
-        return bytes(executable.serialize()), counted, is_quick
+        return serialized(executable), counted, is_quick
 
     def options_for(program: Any, is_quick: bool) -> Any:
         options = clients.options([each.id for each in chosen], decided(program) if devices > 1 else ())
@@ -89,6 +90,10 @@ def _compiler(platform: str, topology: str, config: str, devices: int) -> Callab
 
     def compiled(program: Any, options: Any) -> Any:
         return compile_program(program, xla.DeviceList(tuple(chosen)), options)
+
+    def serialized(executable: Any) -> bytes:
+        content = bytes(executable.serialize())
+        return sorted_object_files(content) if platform == "cpu" else content
 
     def part_of(module: bytes) -> Any | None:
         """Of a chip's program what one device computes; of CPUs nobody asks."""
