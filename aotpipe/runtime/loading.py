@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, assert_never, cast
 
 from aotpipe.core.targets import Backend, Target
-from aotpipe.runtime import toolchain
+from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.runner import BaseRunner
 
 if TYPE_CHECKING:
@@ -68,14 +68,15 @@ def driver(target: Target) -> str:
 
 def runtime(backend: Backend) -> Runtime:
     """The module that runs a backend's programs."""
-    match backend:
-        case "iree":
-            from aotpipe.runtime.iree import runtime as iree_runtime
+    with process.forks_held():  # a child of a fork would wait for an import that another thread began
+        match backend:
+            case "iree":
+                from aotpipe.runtime.iree import runtime as iree_runtime
 
-            return cast("Runtime", iree_runtime)
-        case "xla":
-            from aotpipe.runtime.xla import runtime as xla_runtime
+                return cast("Runtime", iree_runtime)
+            case "xla":
+                from aotpipe.runtime.xla import runtime as xla_runtime
 
-            return cast("Runtime", xla_runtime)
-        case _:
-            assert_never(backend)
+                return cast("Runtime", xla_runtime)
+            case _:
+                assert_never(backend)

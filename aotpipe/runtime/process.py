@@ -34,6 +34,32 @@ _STOP: Final[ContextVar[threading.Event | None]] = ContextVar("stop", default=No
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
+_fork_lock = threading.RLock()
+
+
+@contextmanager
+def forks_held() -> Iterator[None]:
+    """Let forks of this process by other threads wait until the block is done.
+
+    A child has the locks that a library or an import holds at the fork, and not the threads that would free
+    them. What Python starts by `subprocess` is no fork in this sense, and does not wait.
+    """
+    with _fork_lock:
+        yield
+
+
+def _let_children_fork() -> None:
+    global _fork_lock
+    _fork_lock = threading.RLock()
+
+
+os.register_at_fork(
+    before=lambda: _fork_lock.acquire(),
+    after_in_parent=lambda: _fork_lock.release(),
+    after_in_child=_let_children_fork,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a tool ended.

@@ -82,18 +82,16 @@ def _raw_iree(runner: Any, arrays: list[Any]) -> Callable[[], Any]:
 
 
 def _raw_xla(runner: Any, arrays: list[Any]) -> Callable[[], Any]:
-    """jaxlib's own executable on the bucket of these very sizes; its last result are the true sizes."""
-    from aotpipe.runtime.xla import buffers
-
+    """jaxlib's own executable on the bucket of these very sizes; its last argument are the true sizes."""
     (entry,) = runner._entries.values()
     program = entry.programs[0]
-    padding = [np.array([4], np.int32)] * bool(program.padded)
     memory = runner._memory
+    padding = [memory.upload(np.array([4], np.int32))] * bool(program.padded)
 
     def call() -> Any:
-        arguments = [*program.weights, *map(memory.upload, [*arrays, *padding])]
-        results = program.executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
-        found, *_ = (np.array(buffers._view(parts[0]), copy=True) for parts in results)
+        arguments = [*program.weights, *map(memory.upload, arrays), *padding]
+        results = program.executable.execute_sharded(arguments).consume_with_handlers(program.results)
+        found, *_ = (np.array(memoryview(result)) for result in results)
         return found
 
     return call

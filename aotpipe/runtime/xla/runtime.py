@@ -20,7 +20,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +27,7 @@ import numpy as np
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature, evaluate_dim
 from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, OutsideBuckets, ProgramCrashed
-from aotpipe.runtime import toolchain
+from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
 from aotpipe.runtime.xla import buffers, clients, container
@@ -58,8 +57,8 @@ class _Program:
     """The shapes of the inputs, as the program takes them."""
     argument_shardings: tuple[Sharding | None, ...]
     """Where the parts of its arguments are; None on one device."""
-    result_shardings: tuple[tuple[Sharding, tuple[int, ...]], ...]
-    """The same of its results on several devices, with the shape of each whole one."""
+    results: Any
+    """What the memory asks of its results; on several devices where their parts are, and the whole shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +68,23 @@ class _Entry(Entry):
     programs: tuple[_Program, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What calls of an entry point with the same sizes have in common."""
+
+    entry: _Entry
+    sizes: Mapping[str, int]
+    program: _Program
+    true_sizes: tuple[Any, ...]
+    """The buffer with the sizes of the Dims that the program pads, which is its last argument; or none."""
+
+
 class Runner(BaseRunner[_Entry]):
     """A loaded program with its own state, on one device or on those of a mesh; made by `load`."""
 
     def __init__(self, *, entries: Mapping[str, _Entry], memory: buffers.Memory, **base: Any) -> None:
         self._memory = memory
+        self._choice: _Choice | None = None
         self._state_shardings = {
             name: sharding
             for entry in entries.values()
@@ -85,46 +96,61 @@ class Runner(BaseRunner[_Entry]):
         super().__init__(entries=entries, **base)
 
     def _call(self, entry: _Entry, arrays: list[Array], sizes: Mapping[str, int]) -> dict[str, Array]:
-        program = _chosen(entry, sizes)
+        choice = self._choice
+        if choice is None or choice.entry is not entry or choice.sizes is not sizes:
+            choice = self._choice = self._chosen(entry, sizes)
+        program, memory = choice.program, self._memory
         if program.padded:
-            arrays = [
-                *map(_padded, arrays, program.shapes),
-                np.array([sizes[name] for name in program.padded], np.int32),
-            ]
-        results = self._invoke(entry, program, arrays)
-        first = len(entry.outputs) + len(entry.state)
-        entry.require(map(self._memory.truth, results[first : first + len(entry.asserts)]))
-        arrays = [self._memory.download(result) for result in results[: len(entry.outputs)]]
+            arrays = list(map(_padded, arrays, program.shapes))
+        results = self._invoke(entry, program, arrays, choice.true_sizes)
+        state_at = len(entry.outputs)
+        first = state_at + len(entry.state)
+        if entry.asserts:
+            entry.require(map(memory.truth, results[first : first + len(entry.asserts)]))
+        arrays = list(map(memory.download, results[:state_at]))
         if program.cut:
-            arrays = _cut(arrays, self._memory.download(results[-1]))
+            arrays = _cut(arrays, memory.download(results[-1]))
         outputs: dict[str, Array] = {}
         for (name, dtype), array in zip(entry.outputs, arrays, strict=True):
             if array.dtype != dtype:
                 raise ProgramCrashed(f"the program gave {name!r} as {array.dtype}, its signature has {dtype}")
             outputs[name] = array
-        state = zip(entry.state, results[len(outputs) : first], strict=True)
-        self._state |= {
-            name: self._memory.as_argument(result, self._state_shardings[name]) for name, result in state
-        }
+        if entry.state:
+            self._state |= {
+                name: memory.as_argument(result, self._state_shardings[name])
+                for name, result in zip(entry.state, results[state_at:first], strict=True)
+            }
         return outputs
+
+    def _chosen(self, entry: _Entry, sizes: Mapping[str, int]) -> _Choice:
+        program = _program_for(entry, sizes)
+        if not program.padded:
+            return _Choice(entry, sizes, program, ())
+        true = np.array([sizes[name] for name in program.padded], np.int32)
+        place = len(program.weights) + len(entry.state) + len(program.shapes)
+        return _Choice(entry, sizes, program, (self._memory.upload(true, program.argument_shardings[place]),))
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._choice = None
 
     def _placed(self, name: str, array: Array) -> Any:
         return self._memory.upload(array, self._state_shardings[name])
 
-    def _invoke(self, entry: _Entry, program: _Program, arrays: Sequence[Array]) -> list[Any]:
-        first = len(program.weights) + len(entry.state)
+    def _invoke(
+        self, entry: _Entry, program: _Program, arrays: Sequence[Array], true_sizes: tuple[Any, ...]
+    ) -> list[Any]:
         # A program reads an input anew for an assert and for what the assert allows, and another thread may
         # write to the caller's array in between.
-        upload = partial(self._memory.upload, copied=bool(entry.asserts))
+        copied = bool(entry.asserts)
+        upload = self._memory.upload
+        first = len(program.weights) + len(entry.state)
         try:
-            arguments = [
-                *program.weights,
-                *(self._state[name] for name in entry.state),
-                *map(upload, arrays, program.argument_shardings[first:]),
-            ]
-            done = program.executable.execute_sharded(arguments)
-            parts = done.disassemble_into_single_device_arrays()
-            results = self._memory.results(parts, program.result_shardings)
+            arguments = [*program.weights, *(self._state[name] for name in entry.state)]
+            for place, array in enumerate(arrays, first):
+                arguments.append(upload(array, program.argument_shardings[place], copied=copied))
+            arguments += true_sizes
+            results = self._memory.run(program.executable, arguments, program.results)
         except _XLA_ERRORS as error:
             raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
         entry.require_results(len(results), extra=program.cut)
@@ -158,10 +184,24 @@ def load(
         )
     index, parts = container.read(payload)
     _require_host(index)
-    count = int(index.get("devices", 1))
-    devices = clients.devices(str(index["platform"]), count, 1 if driver == _ONE_THREAD else threads)
     require_state(signatures, initial_state)
-    memory = buffers.Memory(devices)
+    with process.forks_held():  # XLA and LLVM have locks of their own while a program is loaded
+        return _loaded(
+            index, parts, signatures, weights, initial_state, 1 if driver == _ONE_THREAD else threads
+        )
+
+
+def _loaded(
+    index: Mapping[str, Any],
+    parts: Mapping[str, bytes],
+    signatures: Mapping[str, Signature],
+    weights: Mapping[str, Array],
+    initial_state: Mapping[str, Array],
+    threads: int | None,
+) -> Runner:
+    count = int(index.get("devices", 1))
+    devices = clients.devices(str(index["platform"]), count, threads)
+    memory = buffers.memory(devices)
     device_weights: dict[str, Any] = {}
     executables: dict[str, Any] = {}
     for program in index["programs"]:
@@ -175,7 +215,7 @@ def load(
         if name not in executables:
             executables[name] = _deserialized(devices, parts[name])
     entries = {
-        name: _entry_of(name, signature, index["programs"], executables, device_weights)
+        name: _entry_of(name, signature, index["programs"], executables, device_weights, memory)
         for name, signature in signatures.items()
     }
     return Runner(
@@ -219,11 +259,14 @@ def _entry_of(
     programs: Sequence[Mapping[str, Any]],
     executables: Mapping[str, Any],
     device_weights: Mapping[str, Any],
+    memory: buffers.Memory,
 ) -> _Entry:
     own = [program for program in programs if program["entry_point"] == name]
     if not own:
         known = sorted({str(program["entry_point"]) for program in programs})
         raise BundleCorrupt(f"the program has no entry point {name!r}", reason=f"it has: {', '.join(known)}")
+    # After the weights; last there may be the true sizes.
+    more = len(signature.state) + len(signature.tensor_inputs) + 1
     # What is left out of a call has the smallest size that there is a program for.
     smallest = {size: min(p["sizes"][size] for p in own) for size in own[0]["sizes"]}
     return _Entry(
@@ -241,13 +284,12 @@ def _entry_of(
                     tuple(evaluate_dim(dim, program["sizes"]) for dim in spec.dims)
                     for spec in signature.tensor_inputs
                 ),
-                # Last there may be the true sizes.
-                *_shardings_of(
-                    program, len(program["weights"]) + len(signature.state) + len(signature.tensor_inputs) + 1
-                ),
+                shardings,
+                memory.results_of(executables[program["executable"]], places),
             )
             # The smallest first: the first that takes a call is the one to take.
             for program in sorted(own, key=lambda each: math.prod(each["sizes"].values()))
+            for shardings, places in [_shardings_of(program, len(program["weights"]) + more)]
         ),
         asserts=tuple(own[0]["asserts"]),
     )
@@ -264,7 +306,7 @@ def _shardings_of(program: Mapping[str, Any], count: int) -> tuple[Any, Any]:
     )
 
 
-def _chosen(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
+def _program_for(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
     for program in entry.programs:
         if takes(program.sizes, program.padded, sizes):
             return program
