@@ -70,6 +70,7 @@ class Checker:
         specs = signature.tensor_inputs
         self._packer = Packer(signature, sizes)
         self.signature = signature
+        self._unpacks = bool(signature.optional_outputs)
         self._leaves = tuple((spec.name, numpy_dtype(spec.dtype), spec) for spec in specs)
         self._names = frozenset(spec.name for spec in specs)
         self._binder = Binder(specs, signature.symbols, signature.guards)
@@ -86,12 +87,14 @@ class Checker:
         Raises:
             InputError: An input is unknown, missing, or does not fit.
         """
-        if not isinstance(inputs, dict | Mapping):
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
             raise InputError(
                 f"the inputs are {type(inputs).__name__!r}, not a mapping of names to arrays",
                 hint=f"pass {{{', '.join(f'{name!r}: ...' for name, *_ in self._leaves)}}}",
             )
-        if self._packer.applies(inputs):
+        # As many as there are, and each of them there: nothing is to be packed.
+        is_flat = len(inputs) == len(self._leaves) and not self._packer.takes_less
+        if not is_flat and self._packer.applies(inputs):
             inputs = self._packer.pack(inputs)
         arrays: list[Array] = []
         shapes = []
@@ -100,6 +103,10 @@ class Checker:
             try:
                 value = inputs[name]
             except KeyError:
+                if is_flat and self._packer.applies(inputs):
+                    inputs = self._packer.pack(inputs)
+                    if inputs.keys() == self._names:
+                        return self.check(inputs)
                 raise self._names_error(inputs) from None
             if type(value) is np.ndarray:
                 # Another thread may give the caller's array another shape or dtype, between the check and
@@ -137,7 +144,7 @@ class Checker:
 
     def unpacked(self, inputs: Mapping[str, Any], outputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of a call in the form in which its inputs were: without flags and what is not there."""
-        if not self.signature.optional_outputs or self._packer.is_packed(inputs):
+        if not self._unpacks or self._packer.is_packed(inputs):
             return outputs
         return self._packer.unpack(outputs)
 
@@ -276,6 +283,11 @@ class Packer:
         self._sizes = {symbol.name: symbol.min for symbol in signature.symbols} | dict(sizes or {})
         self._binder = cache(lambda names: Binder([self._specs[name] for name in names], signature.symbols))
         self._zeros = lru_cache(_MOST_SHAPES)(_zeros)
+
+    @property
+    def takes_less(self) -> bool:
+        """Whether a call may lack something."""
+        return bool(self._inputs)
 
     def applies(self, inputs: Mapping[str, object]) -> bool:
         """Whether a call is to be packed: it may lack something, or something of it is nested."""

@@ -91,6 +91,8 @@ class BaseRunner(ABC, Generic[E]):
         self.device = device
         self._entries = entries
         self._named = [name for name, each in entries.items() if not each.checker.signature.specializes]
+        named = self._named
+        self._default = named[0] if len(named) == 1 else "forward"
         self._others = {
             name: [each for each in entries.values() if each.checker.signature.specializes == name]
             for name in entries
@@ -136,22 +138,33 @@ class BaseRunner(ABC, Generic[E]):
             Every tensor output of its signature, by name, but for those that are not there; the arrays are
             the caller's own.
         """
-        self._require_process()
-        entry, arrays, sizes = self._admitted(self._entry(entry_point), inputs)
+        if self._process != os.getpid():
+            self._require_process()
+        entry = self._entries.get(self._default) if entry_point is None else None
+        if entry is None:
+            entry = self._entry(entry_point)
+        try:
+            arrays, sizes = entry.checker.check(inputs)
+        except InputShape as error:
+            entry, arrays, sizes = self._specialized(entry, inputs, error)
         with self._lock:
-            self._require_open()
+            if not self._is_open:
+                self._require_open()
             outputs = self._call(entry, arrays, sizes)
         return entry.checker.unpacked(inputs, outputs)
 
-    def _admitted(self, entry: E, inputs: Mapping[str, Any]) -> tuple[E, list[Array], Mapping[str, int]]:
-        """The program of an entry point that takes inputs of these sizes, and the inputs as it takes them."""
-        try:
-            return entry, *entry.checker.check(inputs)
-        except InputShape:
-            for other in self._others.get(entry.name, ()):
-                with suppress(InputShape):
-                    return other, *other.checker.check(inputs)
-            raise
+    def _specialized(
+        self, entry: E, inputs: Mapping[str, Any], error: InputShape
+    ) -> tuple[E, list[Array], Mapping[str, int]]:
+        """The program that specializes an entry point for these sizes, and the inputs as it takes them.
+
+        Raises:
+            InputShape: None does; `error` is what the entry point itself says.
+        """
+        for other in self._others.get(entry.name, ()):
+            with suppress(InputShape):
+                return other, *other.checker.check(inputs)
+        raise error
 
     def time(
         self,

@@ -89,9 +89,8 @@ def _raw_xla(runner: Any, arrays: list[Any]) -> Callable[[], Any]:
     padding = [memory.upload(np.array([4], np.int32))] * bool(program.padded)
 
     def call() -> Any:
-        arguments = [*program.weights, *map(memory.upload, arrays), *padding]
+        arguments = [*program.weights, *memory.upload_all(arrays, (), copied=False), *padding]
         results = program.executable.execute_sharded(arguments).consume_with_handlers(program.results)
-        found, *_ = (np.array(memoryview(result)) for result in results)
-        return found
+        return np.array(memoryview(results[0]))
 
     return call

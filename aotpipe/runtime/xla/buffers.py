@@ -64,16 +64,30 @@ class Memory:
 
     def upload(self, array: Array, sharding: Sharding | None = None, *, copied: bool = False) -> Any:  # noqa: ARG002
         """A buffer with an array; unless it is `copied`, the array must not change while the buffer lives."""
-        return self._put(
-            _type(array.shape, array.dtype),
-            self._whole,
-            [array],
-            self._devices,
-            True,
-            False,
-            self._semantics[copied],
-            enable_x64=True,
-        )
+        return self.upload_all([array], (), copied=copied)[0]
+
+    def upload_all(
+        self,
+        arrays: Sequence[Array],
+        shardings: Sequence[Sharding | None],  # noqa: ARG002  # those of a mesh
+        *,
+        copied: bool,
+    ) -> list[Any]:
+        """`upload` of several arrays."""
+        put, whole, devices, semantics = self._put, self._whole, self._devices, self._semantics[copied]
+        return [
+            put(
+                _type(array.shape, array.dtype),
+                whole,
+                [array],
+                devices,
+                True,
+                False,
+                semantics,
+                enable_x64=True,
+            )
+            for array in arrays
+        ]
 
     def results_of(self, executable: Any, places: Sequence[Any]) -> Any:  # noqa: ARG002  # those of a mesh
         """What `run` asks to know of an executable's results."""
@@ -141,6 +155,15 @@ class MeshMemory(Memory):
             else [np.ascontiguousarray(array[sharding.part(device, array.shape)]) for device in devices]
         )
         return self._spread(array.shape, array.dtype, sharding, parts, copied=copied)
+
+    def upload_all(
+        self, arrays: Sequence[Array], shardings: Sequence[Sharding | None], *, copied: bool
+    ) -> list[Any]:
+        """`upload` of several arrays."""
+        return [
+            self.upload(array, sharding, copied=copied)
+            for array, sharding in zip(arrays, shardings, strict=False)
+        ]
 
     def results_of(self, executable: Any, places: Sequence[Any]) -> Any:  # noqa: ARG002  # as of one device
         """What `run` asks to know of an executable's results: the sharding and the whole shape of each."""

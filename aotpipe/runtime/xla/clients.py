@@ -1,7 +1,7 @@
 """XLA's clients of this process: one for each platform, made when first asked for.
 
 Torch-free; needs jaxlib only. Raises `IncompatibleHost` where jaxlib is not installed or the
-platform has no device here.
+platform has no device here, and `ProgramCrashed` in a process that was forked from one with a client.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aotpipe.errors import IncompatibleHost
+from aotpipe.errors import IncompatibleHost, ProgramCrashed
 
 _lock = threading.Lock()
 _clients: dict[tuple[str, int, int | None], Any] = {}
@@ -25,9 +25,13 @@ _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 _NO_INFO: Final = "1"
 
 
+_was_forked = False
+
+
 def _after_fork() -> None:
-    global _lock
+    global _lock, _was_forked
     _lock = threading.Lock()
+    _was_forked = _was_forked or bool(_clients)
     for each in _clients.values():
         # A child has none of their threads, for which loading a program waits, and so does their destructor.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
@@ -59,7 +63,19 @@ def devices(platform: str, count: int, threads: int | None = None) -> tuple[Any,
     """As many devices of a platform as are asked for; a CPU is any number of them.
 
     A program runs on so many threads, or one per core; the number counts for the first client only.
+
+    Raises:
+        IncompatibleHost: There are none here.
+        ProgramCrashed: This process was forked from one that had some.
     """
+    if _was_forked:
+        # XLA's threads begin with a lock of the whole process, to enter their names. Where a thread of the
+        # parent had it at the fork, those of the child wait for ever: about 1 child of 50.
+        raise ProgramCrashed(
+            "this process was forked from one that had loaded an XLA program",
+            reason="its locks are as the threads of the other had them, which are not here",
+            hint="fork before the first XLA program is loaded, or start workers with the method `spawn`",
+        )
     key = (platform, count, threads)
     with _lock:
         if key not in _clients:

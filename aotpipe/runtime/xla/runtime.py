@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotpipe.core.dtypes import Array
-from aotpipe.core.signature import Signature, evaluate_dim
+from aotpipe.core.signature import Signature, dim_symbols, evaluate_dim
 from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, OutsideBuckets, ProgramCrashed
 from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.input_checks import Checker
@@ -68,7 +68,7 @@ class _Entry(Entry):
     programs: tuple[_Program, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
     """What calls of an entry point with the same sizes have in common."""
 
@@ -77,6 +77,16 @@ class _Choice:
     program: _Program
     true_sizes: tuple[Any, ...]
     """The buffer with the sizes of the Dims that the program pads, which is its last argument; or none."""
+    is_padded: bool
+    """Whether the inputs are smaller than what the program takes."""
+    asserts_at: int
+    """The place of the first assert's flag among the results."""
+    cut_at: int
+    """The place after the last one's: that of the true dims, where there are any."""
+    count: int
+    """How many results there are."""
+    cuts: bool
+    """Whether outputs may be larger than what counts of them."""
 
 
 class Runner(BaseRunner[_Entry]):
@@ -100,35 +110,47 @@ class Runner(BaseRunner[_Entry]):
         if choice is None or choice.entry is not entry or choice.sizes is not sizes:
             choice = self._choice = self._chosen(entry, sizes)
         program, memory = choice.program, self._memory
-        if program.padded:
+        if choice.is_padded:  # else they are of the program's sizes
             arrays = list(map(_padded, arrays, program.shapes))
-        results = self._invoke(entry, program, arrays, choice.true_sizes)
-        state_at = len(entry.outputs)
-        first = state_at + len(entry.state)
+        results = self._invoke(choice, arrays)
         if entry.asserts:
-            entry.require(map(memory.truth, results[first : first + len(entry.asserts)]))
-        arrays = list(map(memory.download, results[:state_at]))
-        if program.cut:
-            arrays = _cut(arrays, memory.download(results[-1]))
+            entry.require(map(memory.truth, results[choice.asserts_at : choice.cut_at]))
         outputs: dict[str, Array] = {}
-        for (name, dtype), array in zip(entry.outputs, arrays, strict=True):
-            if array.dtype != dtype:
+        for (name, dtype), result in zip(entry.outputs, results, strict=False):
+            outputs[name] = array = memory.download(result)
+            if array.dtype is not dtype and array.dtype != dtype:
                 raise ProgramCrashed(f"the program gave {name!r} as {array.dtype}, its signature has {dtype}")
-            outputs[name] = array
+        if choice.cuts:
+            outputs = _cut(outputs, memory.download(results[-1]))
         if entry.state:
+            states = results[len(outputs) : choice.asserts_at]
             self._state |= {
                 name: memory.as_argument(result, self._state_shardings[name])
-                for name, result in zip(entry.state, results[state_at:first], strict=True)
+                for name, result in zip(entry.state, states, strict=True)
             }
         return outputs
 
     def _chosen(self, entry: _Entry, sizes: Mapping[str, int]) -> _Choice:
         program = _program_for(entry, sizes)
-        if not program.padded:
-            return _Choice(entry, sizes, program, ())
-        true = np.array([sizes[name] for name in program.padded], np.int32)
-        place = len(program.weights) + len(entry.state) + len(program.shapes)
-        return _Choice(entry, sizes, program, (self._memory.upload(true, program.argument_shardings[place]),))
+        true_sizes: tuple[Any, ...] = ()
+        if program.padded:
+            place = len(program.weights) + len(entry.state) + len(program.shapes)
+            true = np.array([sizes[name] for name in program.padded], np.int32)
+            true_sizes = (self._memory.upload(true, program.argument_shardings[place]),)
+        is_padded = any(sizes[name] != program.sizes[name] for name in program.padded)
+        asserts_at = len(entry.outputs) + len(entry.state)
+        cut_at = asserts_at + len(entry.asserts)
+        return _Choice(
+            entry=entry,
+            sizes=sizes,
+            program=program,
+            true_sizes=true_sizes,
+            is_padded=is_padded,
+            asserts_at=asserts_at,
+            cut_at=cut_at,
+            count=cut_at + program.cut,
+            cuts=program.cut and (is_padded or not _are_known(entry.checker.signature, sizes)),
+        )
 
     def _forget(self) -> None:
         super()._forget()
@@ -137,23 +159,24 @@ class Runner(BaseRunner[_Entry]):
     def _placed(self, name: str, array: Array) -> Any:
         return self._memory.upload(array, self._state_shardings[name])
 
-    def _invoke(
-        self, entry: _Entry, program: _Program, arrays: Sequence[Array], true_sizes: tuple[Any, ...]
-    ) -> list[Any]:
+    def _invoke(self, choice: _Choice, arrays: Sequence[Array]) -> list[Any]:
+        entry, program, memory = choice.entry, choice.program, self._memory
         # A program reads an input anew for an assert and for what the assert allows, and another thread may
         # write to the caller's array in between.
         copied = bool(entry.asserts)
-        upload = self._memory.upload
-        first = len(program.weights) + len(entry.state)
         try:
-            arguments = [*program.weights, *(self._state[name] for name in entry.state)]
-            for place, array in enumerate(arrays, first):
-                arguments.append(upload(array, program.argument_shardings[place], copied=copied))
-            arguments += true_sizes
-            results = self._memory.run(program.executable, arguments, program.results)
+            arguments = list(program.weights)
+            if entry.state:
+                arguments += map(self._state.__getitem__, entry.state)
+            arguments += memory.upload_all(
+                arrays, program.argument_shardings[len(arguments) :], copied=copied
+            )
+            arguments += choice.true_sizes
+            results = memory.run(program.executable, arguments, program.results)
         except _XLA_ERRORS as error:
             raise ProgramCrashed(f"the program failed in {entry.name!r}", reason=first_line(error)) from error
-        entry.require_results(len(results), extra=program.cut)
+        if len(results) != choice.count:
+            entry.require_results(len(results), extra=program.cut)
         return results
 
 
@@ -319,6 +342,11 @@ def _program_for(entry: _Entry, sizes: Mapping[str, int]) -> _Program:
     )
 
 
+def _are_known(signature: Signature, sizes: Mapping[str, int]) -> bool:
+    """Whether the sizes of a call decide those of all outputs."""
+    return all(dim_symbols(dim) <= sizes.keys() for spec in signature.tensor_outputs for dim in spec.dims)
+
+
 def _listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
 
@@ -339,11 +367,12 @@ def _garbage(dtype: np.dtype[Any]) -> Any:
     return True if dtype.kind == "b" else np.nan
 
 
-def _cut(arrays: Sequence[Array], dims: Array) -> list[Array]:
+def _cut(outputs: Mapping[str, Array], dims: Array) -> dict[str, Array]:
     """Outputs without the padding of their bucket; `dims` holds the true dims of all of them in order."""
-    found, place = [], 0
-    for array in arrays:
-        shape = tuple(dims[place : place + array.ndim].tolist())
+    true, place = dims.tolist(), 0
+    found = {}
+    for name, array in outputs.items():
+        shape = tuple(true[place : place + array.ndim])
         place += array.ndim
-        found.append(array if array.shape == shape else array[tuple(map(slice, shape))].copy())
+        found[name] = array if array.shape == shape else array[tuple(map(slice, shape))].copy()
     return found

@@ -133,3 +133,27 @@ def _assert_gone(pid: int) -> None:
             return
         time.sleep(0.01)
     pytest.fail(f"process {pid} is still running")
+
+
+def test_a_fork_waits_for_a_lock_that_another_thread_holds() -> None:
+    code = """
+import os, threading, time
+from aotpipe.runtime import process
+
+began, ended = threading.Event(), []
+def hold():
+    with process.forks_held():
+        began.set()
+        time.sleep(0.2)
+        ended.append(1)
+threading.Thread(target=hold).start()
+began.wait()
+child = os.fork()
+held = len(ended)
+with process.forks_held():  # free in both
+    if not child:
+        os._exit(held)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == held == 1
+"""
+    environment = {**os.environ, "PYTHONPATH": process.python_path()}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
