@@ -16,6 +16,7 @@ Raises:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -37,7 +38,7 @@ from aotpipe import errors
 from aotpipe.core.dtypes import Array, numpy_dtype, raw_bytes
 from aotpipe.core.signature import Signature
 from aotpipe.core.targets import Backend, Target
-from aotpipe.errors import AotpipeError, ProgramCrashed
+from aotpipe.errors import AotpipeError, BundleCorrupt, ProgramCrashed
 from aotpipe.runtime import process, sandbox, tensor_file
 from aotpipe.runtime.loading import Runner, driver, runtime
 
@@ -115,11 +116,15 @@ class Worker:
         signatures: Mapping[str, Signature],
         weights: Path,
         part: tensor_file.Part = tensor_file.WHOLE,
+        sha256: str = "",
         initial_state: Mapping[str, Array],
         asserts: Mapping[str, tuple[str, ...]],
         threads: int | None = None,
     ) -> Self:
-        """Load a program as the runtime's `load` does; `weights` is, or has as a `part`, a tensor file."""
+        """Load a program as the runtime's `load` does; `weights` is, or has as a `part`, a tensor file.
+
+        With `sha256` it is read and must have that digest; else it is mapped, and trusted.
+        """
         if not self._is_given:
             self._timeout_s = _BYTECODE_TIMEOUT_S if target.device == "vmvx" else _CALL_TIMEOUT_S
         timeout_s = max(_LOAD_TIMEOUT_S, self._timeout_s)
@@ -131,6 +136,7 @@ class Worker:
                 "signatures": {name: signature.to_json() for name, signature in signatures.items()},
                 "weights": str(weights.absolute()),
                 "part": part,
+                "sha256": sha256,
                 "asserts": dict(asserts),
                 "threads": threads,
                 "cpu_s": calls if calls is None else int(timeout_s * (calls + 1) * (os.cpu_count() or 1)),
@@ -319,7 +325,7 @@ def main() -> None:
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
     target = Target.parse(message["target"])
-    weights = tensor_file.read(Path(message["weights"]), message["part"])
+    weights = _weights(Path(message["weights"]), message["part"], message["sha256"])
     load = runtime(target.backend).load
     if message["cpu_s"] is not None:
         sandbox.enter(target, cpu_s=message["cpu_s"])
@@ -334,6 +340,18 @@ def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
         asserts={name: tuple(texts) for name, texts in message["asserts"].items()},
         threads=message["threads"],
     )
+
+
+def _weights(path: Path, part: tensor_file.Part, sha256: str) -> dict[str, Array]:
+    if not sha256:
+        return tensor_file.read(path, part)
+    with path.open("rb") as file:
+        content = tensor_file.read_bytes(file, part)
+    if hashlib.sha256(content.data).hexdigest() != sha256:
+        raise BundleCorrupt(
+            f"{path.name} is not the file that was packed", reason=f"its SHA-256 is not {sha256}"
+        )
+    return tensor_file.parse(content)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from aotpipe.core.stages import Parity, ParityCase
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, OutsideBuckets, ProgramCrashed
 from aotpipe.runtime.bundle import files
-from aotpipe.runtime.bundle.files import Bundle
+from aotpipe.runtime.bundle.files import Bundle, Trusted
 from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Program
 from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.runtime.islands.chain import Allowed
@@ -47,9 +47,13 @@ def judged(
         AotpipeError: What the program or an island raised.
     """
     weights, part = files.place(bundle, WEIGHTS)
+    # What was signed is judged, also where somebody writes to the bundle meanwhile.
+    sha256 = bundle.manifest.files[WEIGHTS].sha256 if isinstance(bundle, Trusted) else ""
     with Worker(timeout_s=timeout_s, sandbox_calls=len(calls)) as process:
         runner = load_parts(
-            partial(process.load, Target.parse(program.target), payload, weights=weights, part=part),
+            partial(
+                process.load, Target.parse(program.target), payload, weights=weights, part=part, sha256=sha256
+            ),
             bundle.manifest.parts,
             signatures=bundle.manifest.signatures,
             initial_state=state,

@@ -13,7 +13,9 @@ import pytest
 import aotpipe
 from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, SignatureInvalid
 from aotpipe.runtime import bundle
-from aotpipe.runtime.bundle import signatures
+from aotpipe.runtime.bundle import files, signatures
+from aotpipe.runtime.bundle.load import choose, contents
+from aotpipe.runtime.bundle.recorded import judged
 from tests.sweep import sweep
 from tests.unit.runtime.bundle import samples
 from tests.unit.runtime.bundle.samples import keys
@@ -126,6 +128,23 @@ def test_files_are_hashed_whatever_verify_says(copied, pair):
     samples.flip(copied / "weights.safetensors")
     with pytest.raises(BundleCorrupt, match="not the file that was packed"):
         aotpipe.load(copied, require_signature=pair[1], verify=False)
+
+
+def test_the_process_that_checks_goldens_hashes_the_weights_that_it_reads(copied, pair, monkeypatch):
+    """It mapped the file by its path, after this process had hashed it."""
+    place = files.place
+
+    def written(bundle, name):
+        samples.flip(copied / name, (copied / name).stat().st_size - 1)
+        return place(bundle, name)
+
+    made = signatures.trusted(copied, pair[1])
+    calls = files.goldens(made)
+    program = choose(made.manifest)
+    payload, _, state = contents(made, program, verify=True)
+    monkeypatch.setattr(files, "place", written)
+    with pytest.raises(BundleCorrupt, match="not the file that was packed"):
+        judged(made, program, calls, payload=payload, state=state)
 
 
 def test_a_manifest_that_is_changed_after_the_check_is_not_read(copied, pair):
