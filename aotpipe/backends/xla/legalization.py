@@ -13,7 +13,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from aotpipe.backends.xla import ops
+from aotpipe.backends.xla import exact_quotients, ops
 from aotpipe.passes import decompositions
 from aotpipe.passes.decompositions import blas, losses, pointwise
 from aotpipe.passes.ops import tensors
@@ -38,5 +38,9 @@ def _refusal(node: Node) -> str:
 
 
 RULES: Final = LegalizationRules(
-    dialect="stablehlo", decompositions=_decompositions, refusal=_refusal, needs_bounded_sizes=True
+    dialect="stablehlo",
+    decompositions=_decompositions,
+    refusal=_refusal,
+    needs_bounded_sizes=True,
+    graph_passes=(exact_quotients.mark,),
 )

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from aotpipe.backends.iree.fixes.rewrites import apply_to, ops_in
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, apply_to, ops_in
 from aotpipe.backends.iree.lower.importer import PARAMETER_SCOPE
 from aotpipe.backends.xla import lowering
 from aotpipe.core import fixes
@@ -94,6 +94,17 @@ def _require_fixed(entry: LegalEntry) -> None:
             )
 
 
+def _let_through(barrier: Any) -> bool:
+    for operand, result in zip(list(barrier.operands), list(barrier.results), strict=True):
+        result.replace_all_uses_with(operand)
+    barrier.erase()
+    return True
+
+
+# They keep XLA from rewrites of its own (`backends.xla.exact_quotients`), which IREE has none of.
+_WITHOUT_BARRIERS: Final = Rewrite(("stablehlo.optimization_barrier",), _let_through)
+
+
 class _Joined:
     """The functions of several modules in one, and the globals that they load."""
 
@@ -124,6 +135,7 @@ class _Joined:
                     if given in function.attributes:
                         # What jax tells XLA of a function's border: no layout or donation of it counts here.
                         del function.attributes[given]
+                apply_to(function.operation, _WITHOUT_BARRIERS)
                 for fix in fixes.active(_FIXES):
                     apply_to(function.operation, fix.apply)
                 self._module.body.append(function)

@@ -150,7 +150,12 @@ def divide(out: Out, left: Any, right: Any, *, rounding_mode: str | None = None)
         return floor_divide(a, b)
     if rounding_mode is None:
         return lax.div(a, b)
-    return jnp.trunc(a / b) if is_float(a.dtype) else lax.div(a, b)
+    return jnp.trunc(_exactly(a, b)) if is_float(a.dtype) else lax.div(a, b)
+
+
+def _exactly(a: Array, b: Array) -> Array:
+    """A quotient that is rounded once: of a divisor that is spread over `a` XLA takes the reciprocal."""
+    return lax.div(a, lax.optimization_barrier(b))
 
 
 def _differ(rest: Array, b: Array) -> Array:
@@ -280,6 +285,7 @@ OPS: Final[dict[Any, Any]] = {
     _each(aten.sub): subtract,
     _each(aten.mul): promoted(jnp.multiply),
     _each(aten.div, "Tensor Scalar Tensor_mode Scalar_mode"): divide,
+    _each(aten.true_divide): promoted(_exactly),
     _each(aten.floor_divide, "default Scalar"): (promoted(floor_divide), elementwise),
     _each(aten.remainder, "Tensor Scalar Scalar_Tensor"): promoted(remainder),
     _each(aten.fmod): promoted(lax.rem),

@@ -104,6 +104,8 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
         for value in (x, whole):
             yield aten.div.Scalar_mode, value, 3, {"rounding_mode": mode}
         yield aten.div.Tensor_mode, whole, count, {"rounding_mode": mode}
+    yield aten.true_divide.Tensor, x, x[:, :1]
+    yield aten.true_divide.Scalar, x, 49.0
     yield aten.floor_divide.Scalar, whole, -4
     yield aten.add.Tensor, whole > 0, whole < 4, {"alpha": False}
     yield aten.remainder.Scalar_Tensor, 7, count

@@ -1,0 +1,49 @@
+"""Quotients that are rounded to integers or compared, which XLA must not compute by a reciprocal.
+
+XLA's algebraic simplifier makes `a * (1 / b)` of `a / b` where `b` is a constant or is spread over `a`. A
+third of the quotients are then off by one unit in the last place, so that `(x / 49).int()` of 49 is 0. This
+is within what parity allows where nothing rounds. Where something does, the division becomes `aten.true_divide`,
+which is lowered with a barrier before its divisor.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from aotpipe.passes import hops, ops
+
+_ATEN: Final = torch.ops.aten
+_EXACT: Final = {_ATEN.div.Tensor: _ATEN.true_divide.Tensor, _ATEN.div.Scalar: _ATEN.true_divide.Scalar}
+_ROUNDING: Final = frozenset(
+    "floor ceil trunc round frac eq ne lt le gt ge argmax argmin sort argsort topk searchsorted bucketize "
+    "floor_divide remainder fmod".split()
+)
+_HANDING_ON: Final = frozenset(
+    "view reshape expand permute squeeze unsqueeze slice select clone alias neg abs clamp cat".split()
+)
+
+
+def mark(module: GraphModule) -> None:
+    """Make the divisions of floats exact whose quotients are rounded or compared next."""
+    for graph in hops.walk(module):
+        for node in graph.graph.nodes:
+            if node.target in _EXACT and node.meta["val"].is_floating_point() and _is_rounded(node):
+                node.target = _EXACT[node.target]
+
+
+def _is_rounded(node: Node) -> bool:
+    for user in node.users:
+        if not isinstance(user.target, ops.OpOverload):
+            continue
+        name = ops.name_of(user)
+        value = user.meta.get("val")
+        if name in _ROUNDING:
+            return True
+        if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
+            return True  # a conversion
+        if name in _HANDING_ON and _is_rounded(user):
+            return True
+    return False
