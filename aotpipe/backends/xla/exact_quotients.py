@@ -1,9 +1,9 @@
 """Quotients that are rounded to integers or compared, which XLA must not compute by a reciprocal.
 
 XLA's algebraic simplifier makes `a * (1 / b)` of `a / b` where `b` is a constant or is spread over `a`. A
-third of the quotients are then off by one unit in the last place, so that `(x / 49).int()` of 49 is 0. This
-is within what parity allows where nothing rounds. Where something does, the division becomes `aten.true_divide`,
-which is lowered with a barrier before its divisor.
+third of the quotients are then off by one unit in the last place: `(x / 49).int()` of 49 is 0. That is within
+what parity allows where nothing rounds. Where something does, the division becomes `aten.true_divide`, which
+is lowered with a barrier before its divisor.
 """
 
 from __future__ import annotations
