@@ -20,7 +20,7 @@ from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.programs.written import PROGRAMS, decoding, idioms, keeping, selecting, solvers
+from tests.programs.written import PROGRAMS, decoding, idioms, keeping, practice, selecting, solvers
 
 QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
@@ -37,7 +37,7 @@ REFUSED: dict[str, str] = {
     "nested_break_flags": "decides on a tensor's value in Python",
     "star_args": "is a dict with the key 'limit' on some paths only",
 }
-__all__ = ["decoding", "idioms", "keeping", "selecting", "solvers"]  # which fill the table
+__all__ = ["decoding", "idioms", "keeping", "practice", "selecting", "solvers"]  # which fill the table
 
 
 def outcome(model: Any, call: Any) -> list[Any]:
