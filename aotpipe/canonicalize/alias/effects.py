@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import BuiltinMethodType, CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 import torch
 from torch import nn
@@ -91,6 +92,29 @@ def watched_roots() -> list[nn.Module]:
 def is_variable(container: Any) -> bool:
     """Whether what a container holds may be a variable: a class of the user's own may hold it otherwise."""
     return isinstance(container, CellType) or type(container) in (*_CHANGED, Partial)
+
+
+@dataclass(slots=True)
+class _Suspended:
+    """The generators of context managers, whose variables no function that runs has."""
+
+    generators: list[ReferenceType[Generator[Any]]] = field(default_factory=list)
+
+
+def note_suspended(generator: Generator[Any]) -> Generator[Any]:
+    """Count what a generator that waits at a `yield` holds among what is held, and among what may change."""
+    trace.part(_Suspended).generators.append(ref(generator))
+    return generator
+
+
+def _suspended() -> Iterator[tuple[Generator[Any], dict[str, Any]]]:
+    """The generators of context managers that have not ended, with their variables."""
+    for each in trace.part(_Suspended).generators:
+        generator = each()
+        if isinstance(generator, GeneratorType) and not generator.gi_running:
+            frame = generator.gi_frame
+            if frame is not None and frame.f_lasti > 0:
+                yield generator, dict(frame.f_locals)
 
 
 class Snapshot:
@@ -193,6 +217,10 @@ def _held(
 
     for name, value in values:
         yield from walk(name, value)
+    for generator, variables in _suspended():
+        yield from walk("a context manager's generator", generator)
+        for name, value in variables.items():
+            yield from walk(name, value)
     for root in trace.part(_Watched).roots:
         for path, module in root.named_modules():
             own = vars(module)
@@ -326,6 +354,9 @@ def _held_by_callers(frame: FrameType | None) -> tuple[set[int], dict[int, int]]
             for value in frame.f_locals.values():
                 add(value, 1 if called else _DEPTH)
         frame = frame.f_back
+    for _, variables in _suspended():
+        for value in variables.values():
+            add(value, _DEPTH)
     for root in trace.part(_Watched).roots:
         for part in root.modules():
             add(vars(part), _DEPTH)

@@ -6,12 +6,14 @@ While no graph is traced (`staging`) every operator is Python's own.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import functools
 import itertools
 import operator
+import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
@@ -19,6 +21,7 @@ from typing import Any, Final, TypeVar
 import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import (
     builtin_calls,
     conditional,
@@ -229,10 +232,17 @@ def _where_wanted(
 
 
 def generated(
-    plain: Callable[[], Iterator[Any]], staged: Callable[[Callable[[Any], Any]], Any]
+    plain: Callable[[], Iterator[Any]],
+    staged: Callable[[Callable[[Any], Any]], Any],
+    entered: Callable[[], Generator[Any]],
 ) -> Iterator[Any]:
-    """What a call of a function that yields gives."""
-    return Generated(staged) if is_on() else plain()
+    """What a call of a function that yields gives; `entered` is for a context manager, which waits at a yield."""
+    if not is_on():
+        return plain()
+    caller = sys._getframe(1).f_back  # noqa: SLF001  # a decorator has the function, not its calls
+    if caller is None or caller.f_globals.get("__name__") != contextlib.__name__:
+        return Generated(staged)
+    return effects.note_suspended(entered())
 
 
 def _where_traced(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -59,6 +59,7 @@ _TAKE: Final = f"{GENERATED}_take"  # a helper is taken to change nothing
 _PLAIN: Final = f"{HELPER}_plain"
 _SETTER: Final = HELPER + "_assign_{}"
 _STAGED: Final = f"{HELPER}_staged"
+_ENTERED: Final = f"{HELPER}_entered"
 _ITEM: Final = f"{HELPER}_yielded"
 _CLOSED: Final = (*COMPREHENSIONS, *SCOPES, ast.JoinedStr)
 # Statements whose expressions are computed first, and once.
@@ -446,11 +447,14 @@ def is_generator(function: ast.FunctionDef) -> bool:
 
 
 def split_generator(
-    function: ast.FunctionDef, rewrite: Callable[[ast.FunctionDef], ast.FunctionDef | None]
+    function: ast.FunctionDef,
+    rewrite: Callable[[ast.FunctionDef], ast.FunctionDef | None],
+    suspended: Callable[[ast.FunctionDef], ast.FunctionDef],
 ) -> ast.FunctionDef | None:
     """Write a function that yields as one that gives a `Generated`; None where a yield has a value.
 
-    The function is changed; `rewrite` rewrites a function's control flow.
+    The function is changed; `rewrite` rewrites a function's control flow, and `suspended` that of one which
+    goes on yielding.
     """
     if not _only_yields(function):
         return None
@@ -463,14 +467,15 @@ def split_generator(
     local = sorted({name for name in assigned(body).names if name not in declared} | (known & stored))
     shared: list[ast.stmt] = [ast.Nonlocal(local)] if local else []
     plain = ast.FunctionDef(_PLAIN, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
+    entered = ast.FunctionDef(_ENTERED, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
     called = [_Calls().visit(node) for node in body]
     staged = rewrite(ast.FunctionDef(_STAGED, parameters(_TAKE), [*shared, *called], []))
     if staged is None:
         return None
     unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in local if name not in known]
-    result = ast.Return(calling("generated", load(_PLAIN), load(_STAGED)))
+    result = ast.Return(calling("generated", load(_PLAIN), load(_STAGED), load(_ENTERED)))
     first = [ast.If(ast.Constant(False), unbound, [])] if unbound else []
-    function.body = [*first, plain, staged, result]
+    function.body = [*first, plain, suspended(entered), staged, result]
     return function
 
 

@@ -68,6 +68,7 @@ from aotpipe.canonicalize.values.trace import GENERATED
 
 _GIVEN: Final = "__aotpipe_of_values"
 # What keeps the variables that it names for longer than a statement.
+_STAYS: Final = (ast.Return, ast.Yield, ast.YieldFrom, ast.Delete, ast.Import, ast.ImportFrom)
 _LASTING: Final = (*SCOPES, ast.GeneratorExp)
 
 
@@ -79,8 +80,17 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     variables = list(dict.fromkeys([*_parameters(function), *assigned(function.body).names]))
     if is_generator(function):
         function.decorator_list = []
-        found = split_generator(function, rewrite)
+        found = split_generator(function, rewrite, _suspended)
         return None if found is None else located(found)
+    return _with_calls(function, variables)
+
+
+def _suspended(function: ast.FunctionDef) -> ast.FunctionDef:
+    """A function that yields, of which the statements without a `yield` are rewritten."""
+    return _with_calls(function, assigned(function.body).names)
+
+
+def _with_calls(function: ast.FunctionDef, variables: Sequence[str]) -> ast.FunctionDef:
     declarations = _Declarations(function)
     function.body = [declarations.visit(node) for node in function.body]
     Matches().rewrite(function)
@@ -90,7 +100,8 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     assert_set(function, declarations.outer)
     fill_locals(function, [name for name in variables if name not in declarations.outer])
     split_setters(function, declarations.globals, declarations.outer)
-    function.body = Returns().lower(function.body)
+    if not is_generator(function):
+        function.body = Returns().lower(function.body)
     writer = _Writer(function, declarations, walruses)
     function.body = writer.block(function.body)
     first = [*declarations.made]
@@ -289,9 +300,12 @@ class _Writer(ast.NodeVisitor):
 
     @staticmethod
     def _is_left(node: ast.If | ast.While | ast.For | ast.Try) -> bool:
-        """Whether a statement stays Python's own: jumps that were not lowered would lose their target."""
+        """Whether a statement stays Python's own: jumps that were not lowered would lose their target.
+
+        So would a `yield`.
+        """
         inside = [each for block in blocks(node) for each in block]
-        if contains(inside, ast.Return, ast.Delete, ast.Import, ast.ImportFrom):
+        if contains(inside, *_STAYS):
             return True
         return jumps(inside) if isinstance(node, ast.If | ast.Try) else jumps_at_last(node.body)
 
