@@ -33,9 +33,14 @@ REFUSED: dict[str, str] = {
     "dataclass_reduce": "a list is indexed by what a tensor decides, and holds an element that is one Node",
     "bits_to_int": "needs a tensor's value as a number of Python's",
     "Scheduler": "a number that is known to a run of the graph only is hashed by other code",
-    "contextmanager_scope": "a generator that decides on a tensor is used other than by `for`",
-    "nested_break_flags": "decides on a tensor's value in Python",
     "star_args": "is a dict with the key 'limit' on some paths only",
+    "tracker_with_dataclass": "`track` is one Track on one path and another one on another",
+    "scope_that_swallows": "ValueError is raised where a tensor decides, and caught",
+    "Dispatch": "`counts` is a list, a dict or a set whose length a tensor decides",
+    "run_lengths_groupby": "decides on a tensor's value in Python",
+    "takewhile_and_chain": "decides on a tensor's value in Python",
+    "tokens_with_sentinel": "a loop over a generator is left where a tensor says so",
+    "generator_with_return": "decides on a tensor's value in Python",
 }
 __all__ = ["decoding", "idioms", "keeping", "practice", "selecting", "solvers"]  # which fill the table
 

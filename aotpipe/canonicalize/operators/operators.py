@@ -236,7 +236,7 @@ def generated(
     staged: Callable[[Callable[[Any], Any]], Any],
     entered: Callable[[], Generator[Any]],
 ) -> Iterator[Any]:
-    """What a call of a function that yields gives; `entered` is for a context manager, which waits at a yield."""
+    """What a call of a function that yields gives; `entered` waits at its yields, as a context manager."""
     if not is_on():
         return plain()
     caller = sys._getframe(1).f_back  # noqa: SLF001  # a decorator has the function, not its calls
@@ -444,6 +444,21 @@ _LAZY: Final = (any, all, next, iter, zip)
 def shown(value: Any) -> Any:
     """A value in an f-string."""
     return trace.text() if is_staged(value) else value
+
+
+def text(make: Callable[..., str], *parts: Any) -> Any:
+    """An f-string, of a function that makes it of its parts; a text for each object that a part may be."""
+    if not is_on():
+        return make(*parts)
+    for at, part in enumerate(parts):
+        if type(part) is ChosenObject and not trace.current().is_message:
+            filled = functools.partial(_text_of, make, parts[:at], parts[at + 1 :])
+            return part.asked(filled)
+    return make(*map(shown, parts))
+
+
+def _text_of(make: Callable[..., str], before: Any, after: Any, item: Any) -> Any:
+    return text(make, *before, item, *after)
 
 
 def said(talk: Callable[[], object]) -> None:

@@ -20,7 +20,8 @@ Those inside of lambdas, comprehensions and texts stay where they are.
             yield row                          def staged(take):
                                                    for row in x:
                                                        if take(row): return # the loop around it has stopped
-                                               return ops.generated(plain, staged)
+                                               def entered(): ...           # staged between the yields
+                                               return ops.generated(plain, staged, entered)
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     Own,
     binds,
     calling,
+    contains,
     dotted,
     later,
     load,
@@ -196,6 +197,20 @@ class _Expressions(Own):
     def _listed(self, name: str, items: ast.expr) -> ast.expr:
         """What is made of the elements of a list."""
         return calling(name, self.visit(items))
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        parts = [each for each in node.values if isinstance(each, ast.FormattedValue)]
+        if not parts:
+            return node
+        for part in parts:
+            # The width in `{x:{width}}` is a value of its own.
+            if part.format_spec is not None and contains([part.format_spec], ast.FormattedValue):
+                return self.generic_visit(node)  # type: ignore[return-value]
+        given = [self.visit(part.value) for part in parts]
+        names = [f"{HELPER}_part_{number}" for number in range(len(parts))]
+        for part, name in zip(parts, names, strict=True):
+            part.value = load(name)
+        return calling("text", ast.Lambda(parameters(*names), node), *given)
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         self.generic_visit(node)

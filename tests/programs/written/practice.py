@@ -1,6 +1,6 @@
-"""What models of practice do around their tensors: adaptive steps, trackers, filters, caches, scopes, dispatch."""
+"""What models do around their tensors: adaptive steps, trackers, filters, caches, scopes, dispatch."""
 
-# ruff: noqa: B905, SIM102, SIM105  # as people write it
+# ruff: noqa: B007, B905, FURB136, PERF401, PYI024, UP042  # as people write it
 
 from __future__ import annotations
 
@@ -507,3 +507,57 @@ class Ponder(nn.Module):
 
 
 program(seeded(3, 3), seeded(3, 3, seed=5) * 4)(Ponder)
+
+
+@program(T([1.0, 2.0, 3.0]), T([4.0, -1.0, 3.0]), T([-4.0, -1.0, -3.0]))
+def contextmanager_with_list(x):
+    total = []
+
+    @contextlib.contextmanager
+    def scope():
+        log = []
+        yield log
+        total.append(T(float(len(log))))
+        if x.sum() > 0:
+            total.append(x.max())
+        else:
+            total.append(x.min())
+
+    with scope() as log:
+        for v in x:
+            if v > 0:
+                log.append(v)
+    return torch.stack(total), torch.tensor(len(log))
+
+
+@program(T([1.0, 2.0, 3.0]), T([4.0, -1.0, 3.0]), T([-4.0, -1.0, -3.0]))
+def contextmanager_in_branch(x):
+    log = []
+
+    @contextlib.contextmanager
+    def scope(a):
+        log.append(a)
+        y = x * a
+        try:
+            yield y
+        finally:
+            log.append(-a)
+        if y.sum() > 3:
+            y.mul_(2)
+
+    if x.sum() > 0:
+        with scope(1.0) as r:
+            if x.max() > 3:
+                r += 1
+    else:
+        with scope(2.0) as r:
+            r[1:].sub_(1)
+    return r, torch.tensor(log)
+
+
+@program(T([1.0, 2.0]), T([-1.0, 2.0]), T([20.0, 2.0]))
+def texts_of_choices(x):
+    size = "big" if x.max() > 10 else "small"
+    sign = "neg" if x[0] < 0 else "pos"
+    table = {"pos_small": 1.0, "neg_small": 2.0, "pos_big": 3.0}
+    return x * table[f"{sign}_{size}"], torch.tensor(f"{size:>6}!" == " small!")
