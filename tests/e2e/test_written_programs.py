@@ -36,6 +36,7 @@ REFUSED: dict[str, str] = {
     "star_args": "is a dict with the key 'limit' on some paths only",
     "tracker_with_dataclass": "`track` is one Track on one path and another one on another",
     "scope_that_swallows": "ValueError is raised where a tensor decides, and caught",
+    "texts_of_choices": "a tensor decides which of these a value is, and a library takes it",
     "Dispatch": "`counts` is a list, a dict or a set whose length a tensor decides",
     "run_lengths_groupby": "decides on a tensor's value in Python",
     "takewhile_and_chain": "decides on a tensor's value in Python",

@@ -339,7 +339,7 @@ def test_sequences_in_a_graph() -> None:
 def test_plain_yields_are_written_anew() -> None:
     (node,) = ast.parse("def f(x):\n    yield x\n    yield from (x, x)\n    return").body
     assert isinstance(node, ast.FunctionDef)
-    written = desugaring.split_generator(node, lambda function: function)
+    written = desugaring.split_generator(node, lambda function: function, lambda function: function)
     assert written is not None
     assert not desugaring.is_generator(written)
 
