@@ -297,7 +297,8 @@ def _random_(tensor: Tensor, *given: Any, **options: Any) -> Tensor:
         low, high = given
     elif given:
         [high] = given
-    low, high = options.get("from", low), options.get("to") or high
+    low = options.get("from", low)
+    high = high if options.get("to") is None else options["to"]
     return tensor.copy_(_integers(tensor.shape, low, high))
 
 
@@ -411,7 +412,7 @@ def _seeding(own: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(own)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if source.is_model_code(sys._getframe(1).f_code.co_filename):  # noqa: SLF001  # so does torch itself
+        if is_on() and source.is_model_code(sys._getframe(1).f_code.co_filename):  # noqa: SLF001  # so does torch itself
             raise refusal(
                 "the model sets torch's generator, and draws from one of its own, which that does not reach",
                 "leave it out, and seed the program: by `random_seed` of a call, or by the Spec's `seed`",
