@@ -35,15 +35,17 @@ def mark(module: GraphModule) -> None:
 
 
 def _is_rounded(node: Node) -> bool:
-    for user in node.users:
-        if not isinstance(user.target, ops.OpOverload):
-            continue
-        name = ops.name_of(user)
-        value = user.meta.get("val")
-        if name in _ROUNDING:
-            return True
-        if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
-            return True  # a conversion
-        if name in _HANDING_ON and _is_rounded(user):
-            return True
+    seen, left = {node}, [node]
+    while left:
+        for user in left.pop().users:
+            if not isinstance(user.target, ops.OpOverload) or user in seen:
+                continue
+            seen.add(user)
+            name, value = ops.name_of(user), user.meta.get("val")
+            if name in _ROUNDING:
+                return True
+            if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
+                return True  # a conversion
+            if name in _HANDING_ON:
+                left.append(user)
     return False
