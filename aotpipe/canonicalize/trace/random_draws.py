@@ -305,18 +305,21 @@ def _random_(tensor: Tensor, *given: Any, **options: Any) -> Tensor:
 # Layers that drop or disturb what they are given.
 
 
-def _scaled_noise(shape: Sequence[Any], p: float, dtype: torch.dtype) -> Tensor:
-    return _trials(shape, 1 - p).to(dtype) / (1 - p)
-
-
-def _dropped(tensor: Tensor, p: float, train: bool, *, of_features: bool = False) -> Tensor:
+def _undrawn(tensor: Tensor, p: float, train: bool) -> Tensor | None:
+    """What a dropout gives where it drops nothing or all; None where it draws."""
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if p == 0 or not train:
         return tensor
     if p == 1:
         return tensor * torch.zeros((), dtype=tensor.dtype)
-    return tensor * _scaled_noise(_noise_shape(tensor, of_features), p, tensor.dtype)
+    return None
+
+
+def _dropped(tensor: Tensor, p: float, train: bool, *, of_features: bool = False) -> Tensor:
+    if (undrawn := _undrawn(tensor, p, train)) is not None:
+        return undrawn
+    return tensor * (_trials(_noise_shape(tensor, of_features), 1 - p).to(tensor.dtype) / (1 - p))
 
 
 def _noise_shape(tensor: Tensor, of_features: bool) -> Sequence[Any]:
@@ -331,12 +334,8 @@ _ALPHA: Final = 1.7580993408473766  # of SELU: what alpha dropout keeps the mean
 
 
 def _alpha_dropped(tensor: Tensor, p: float, train: bool, *, of_features: bool = False) -> Tensor:
-    if not 0 <= p <= 1:
-        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if p == 0 or not train:
-        return tensor
-    if p == 1:
-        return tensor * torch.zeros((), dtype=tensor.dtype)
+    if (undrawn := _undrawn(tensor, p, train)) is not None:
+        return undrawn
     kept = _trials(_noise_shape(tensor, of_features), 1 - p).to(tensor.dtype)
     scale = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
     return tensor * (kept * scale) + ((kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p)
