@@ -364,14 +364,15 @@ def _is_packed(settings: Settings, results: Mapping[Target, matrix.Result], repo
 def _packed(work: _Work, prepared: Prepared, results: Mapping[Target, matrix.Result], path: Path) -> Bundle:
     # XLA's is a container of several, for its compiler alone.
     texts: dict[str, Lowered] = {key: each for key, each in prepared.lowered.items() if key != "xla"}
-    goldens = to_keep(prepared.goldens, prepared.coverage, prepared.loadable.weights.stat().st_size)
+    weights = prepared.loadable.weights
+    goldens = to_keep(prepared.goldens, prepared.coverage, sum(each.size_bytes for each in weights))
     with work.cache.recorder.stage("pack"):
         return pack(
             path,
             name=prepared.name,
             signatures=prepared.loadable.signatures,
             asserts=prepared.loadable.asserts,
-            weights=(prepared.loadable.weights, prepared.weights_sha256),
+            weights=weights,
             programs=results,
             goldens=goldens,
             findings=prepared.findings,

@@ -31,10 +31,10 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, LowerFailed, SpecInvalid
 from aotpipe.islands.sites import recording
 from aotpipe.model.garbage_collector import import_torch, rarer_collections
-from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.store import typed_os_errors, workspace
+from aotpipe.runtime.tensor_file import Shard, write_shards
 from aotpipe.runtime.xla.buckets import Buckets, Ladder, described, within
 from aotpipe.validate import Loadable
 
@@ -313,11 +313,10 @@ class Chain:
         """
         weights, state = self.arrays()
         with workspace("weights") as folder:
-            path, _ = write_weights(weights, state, folder)
-            yield self.loadable_from(path, state)
+            yield self.loadable_from(write_weights(weights, state, folder), state)
 
-    def loadable_from(self, weights: Path, initial_state: Mapping[str, Array]) -> Loadable:
-        """What the programs are loaded with, given the file of the weights and the arrays of the state."""
+    def loadable_from(self, weights: tuple[Shard, ...], initial_state: Mapping[str, Array]) -> Loadable:
+        """What the programs are loaded with, given the files of the weights and the arrays of the state."""
         return Loadable(
             signatures=self.legal.signatures,
             weights=weights,
@@ -365,12 +364,11 @@ def _quantized(original: Canonical) -> Canonical:
 
 def write_weights(
     weights: Mapping[str, Array], initial_state: Mapping[str, Array], folder: Path
-) -> tuple[Path, str]:
-    """Write a model's arrays to the file that everybody takes; its path and SHA-256."""
-    path = folder / WEIGHTS
+) -> tuple[Shard, ...]:
+    """Write a model's arrays to the files that everybody takes."""
     state = {STATE_PREFIX + name: array for name, array in initial_state.items()}
     with typed_os_errors("the weights", folder, hint="free space there, or set TMPDIR to another folder"):
-        return path, tensor_file.write({**weights, **state}, path)
+        return write_shards({**weights, **state}, folder, WEIGHTS)
 
 
 @contextmanager

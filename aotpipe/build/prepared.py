@@ -3,7 +3,7 @@
 `prepare` runs the chain of stages up to the compilers, which it starts as soon as there are modules, and
 keeps the result: a request of which nothing has changed is answered from the store, without torch.
 `files(prepared)` gives the files of a store entry, `read(entry, folder)` the same value back. The weights are
-written and hashed once: the store's entry, the programs that are run and the bundle all take the one file.
+written and hashed once: the store's entry, the programs that are run and the bundle all take the same files.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, get_args
 
@@ -35,7 +36,7 @@ from aotpipe.model import source_files
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file, toolchain
 from aotpipe.runtime.bundle.files import parted
-from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS
+from aotpipe.runtime.bundle.manifest import GOLDENS, is_weights
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.store import Entry, Source, digest
 from aotpipe.validate import Loadable
@@ -62,7 +63,6 @@ class Prepared:
     name: str
     lowered: Mapping[ModuleKey, Lowered]
     loadable: Loadable
-    weights_sha256: str = field(metadata=ELSEWHERE)
     goldens: tuple[Golden, ...] = field(metadata=ELSEWHERE)
     findings: tuple[Finding, ...]
     digest: str
@@ -86,19 +86,18 @@ class Ready:
     canonical: Callable[[], Canonical]
 
 
-def digest_of(
-    loadable: Loadable, weights_sha256: str, lowered: Mapping[ModuleKey, Lowered], goldens: bytes
-) -> str:
+def digest_of(loadable: Loadable, lowered: Mapping[ModuleKey, Lowered], goldens: bytes) -> str:
     """A Prepared's digest, from what is in its modules and its files, and how these are called."""
     modules = [each.digest for each in lowered.values()]
     called = to_json(loadable, derived=False)
-    return digest([called, weights_sha256, *modules, hashlib.sha256(goldens).hexdigest()])
+    weights = [each.sha256 for each in loadable.weights]
+    return digest([called, *weights, *modules, hashlib.sha256(goldens).hexdigest()])
 
 
 def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Sequence[Path]) -> Ready:
     """Prepare a model, or take it from the store where nothing has changed, and start the compilers.
 
-    The compilers are started as soon as there are modules. The file of the weights goes to `folder`; what
+    The compilers are started as soon as there are modules. The files of the weights go to `folder`; what
     aotpipe itself writes is in `exclude`, so that a model is not made of it.
 
     Raises:
@@ -145,28 +144,26 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
     notes = chain.notes
     weights, state = chain.arrays()
 
-    def write() -> tuple[Path, str]:
+    def write() -> tuple[tensor_file.Shard, ...]:
         with chain.recorder.stage("weights") as running:
-            path, sha256 = write_weights(weights, state, folder)
-            running.size_bytes = path.stat().st_size
-        return path, sha256
+            shards = write_weights(weights, state, folder)
+            running.size_bytes = sum(each.size_bytes for each in shards)
+        return shards
 
     # Hashing and writing leave the interpreter to the rest, eager among it, which puts other data into the
     # model's tensors meanwhile: the arrays are views of what these hold now.
     with ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=ignore_this_thread) as beside:
         writing = beside.submit(write)
         found = chain.reference(compilers=compiling.start(chain.lowered))
-        weights_path, weights_sha256 = writing.result()
-    loadable = chain.loadable_from(weights_path, state)
+        loadable = chain.loadable_from(writing.result(), state)
     return Prepared(
         name=chain.legal.name,
         lowered=chain.lowered,
         loadable=loadable,
-        weights_sha256=weights_sha256,
         goldens=found.goldens,
         findings=(*chain.exported.findings, *notes, *found.findings),
         coverage=found.coverage,
-        digest=digest_of(loadable, weights_sha256, chain.lowered, goldens_file.dumps(found.goldens)),
+        digest=digest_of(loadable, chain.lowered, goldens_file.dumps(found.goldens)),
         materials=_materials(chain),
     )
 
@@ -198,29 +195,31 @@ def _exported_digest(program: ExportedProgram) -> str:
 def files(prepared: Prepared) -> dict[str, Source]:
     """The files that hold it."""
 
-    def weights(path: Path) -> str:
-        _link(prepared.loadable.weights, path)
-        return prepared.weights_sha256
+    def linked(shard: tensor_file.Shard, path: Path) -> str:
+        _link(shard.path, path)
+        return shard.sha256
 
     return {
         _INDEX: dumps(prepared),
         **{f"module.{module}": each.module for module, each in prepared.lowered.items()},
-        WEIGHTS: weights,
+        **{each.path.name: partial(linked, each) for each in prepared.loadable.weights},
         GOLDENS: goldens_file.dumps(prepared.goldens),
     }
 
 
 def read(entry: Entry, folder: Path) -> Prepared:
     """Read what `files` gave; the weights are kept in `folder` too, so that the store may be trimmed."""
-    weights = folder / WEIGHTS
-    _link(entry.path / WEIGHTS, weights)
+    names = sorted(filter(is_weights, entry.files))
+    weights = tuple(tensor_file.Shard(folder / name, entry.files[name]) for name in names)
+    for each in weights:
+        _link(entry.path / each.path.name, each.path)
     index = json.loads(entry.text(_INDEX))
     for name, each in index["lowered"].items():
         each["module"] = entry.read(f"module.{name}")
-    _, state = parted(tensor_file.read(weights))
+    _, state = parted(tensor_file.read_shards(weights))
     index["loadable"] |= {"weights": weights, "initial_state": state}
     goldens = goldens_file.loads(entry.read(GOLDENS))
-    return from_json(Prepared, index | {"weights_sha256": entry.files[WEIGHTS], "goldens": goldens})
+    return from_json(Prepared, index | {"goldens": goldens})
 
 
 def _link(source: Path, destination: Path) -> None:

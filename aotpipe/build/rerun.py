@@ -24,13 +24,13 @@ from aotpipe.core.serialization import Serializable, attributes
 from aotpipe.core.stages import P99_SAMPLES, Compiled, CompileStats, Dialect, Latency, Lowered, Timing
 from aotpipe.core.targets import Target, expand
 from aotpipe.errors import NoProgram, ProgramCrashed
-from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import open_bundle, parted
 from aotpipe.runtime.bundle.load import fitting, why_not_runnable
-from aotpipe.runtime.bundle.manifest import OF_COMPILED, WEIGHTS, Manifest, Program
+from aotpipe.runtime.bundle.manifest import OF_COMPILED, Manifest, Program
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.store import workspace
+from aotpipe.runtime.tensor_file import Shard, read_shards
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate import Caller, Loadable, loaded, measure_latency
 from aotpipe.validate.timing import Timed, timing
@@ -99,9 +99,10 @@ def reopened(root: str | PathLike[str], targets: Sequence[str] = ()) -> Iterator
     names = dict.fromkeys(each for name in targets for each in _chosen(name, found)) or own
     chosen = tuple(found[target] for target in names)
     with workspace("rerun") as folder:
-        # Workers map the file for as long as they run, whatever happens to the bundle meanwhile.
-        weights = folder / WEIGHTS
-        weights.write_bytes(files.content(bundle, WEIGHTS).data)
+        # Workers map the files for as long as they run, whatever happens to the bundle meanwhile.
+        weights = tuple(Shard(folder / name, manifest.files[name].sha256) for name in manifest.weight_files)
+        for each in weights:
+            each.path.write_bytes(files.content(bundle, each.path.name).data)
         yield Reopened(
             manifest=manifest,
             programs=chosen,
@@ -113,7 +114,7 @@ def reopened(root: str | PathLike[str], targets: Sequence[str] = ()) -> Iterator
             loadable=Loadable(
                 signatures=manifest.signatures,
                 weights=weights,
-                initial_state=parted(tensor_file.read(weights))[1],
+                initial_state=parted(read_shards(weights))[1],
                 asserts=manifest.asserts,
                 parts=manifest.parts,
             ),

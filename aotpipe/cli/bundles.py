@@ -69,16 +69,16 @@ def _program(program: Program) -> dict[str, Any]:
 
 def _inspected_text(bundle: Bundle) -> str:
     from aotpipe.cli import result
-    from aotpipe.runtime.bundle.manifest import WEIGHTS
 
     manifest = bundle.manifest
+    weights = sum(manifest.files[name].size_bytes for name in manifest.weight_files)
     total = sum(file.size_bytes for file in manifest.files.values())
     head = {
         "name": manifest.name,
         "path": str(bundle.path),
         "digest": manifest.digest,
         "size": f"{size(total)} in {len(manifest.files)} files, {len(manifest.weights)} weights",
-        "weights": f"{size(manifest.files[WEIGHTS].size_bytes)}, with the initial state, for all programs",
+        "weights": f"{size(weights)}, with the initial state, for all programs",
     }
     if manifest.quantization:
         head["quantization"] = f"linear layers in {manifest.quantization}"

@@ -1,8 +1,9 @@
-"""Named arrays in one safetensors file, laid out so that a program can use them where they lie.
+"""Named arrays in safetensors files, laid out so that a program can use them where they lie.
 
 IREE takes a weight without a copy if it starts at a multiple of 64 bytes. The format allows no gaps, so that
 arrays whose size is a multiple of 64 come first, then the (small) rest; the header is padded. Equal arrays
-give equal bytes. `read(path)` gives what `write(arrays, path)` was given.
+give equal bytes. `read(path)` gives what `write(arrays, path)` was given. `write_shards` spreads arrays over
+several files where one would be too large for a registry or a file system; `read_shards` reads them.
 
 Any safetensors reader reads the files. The format has no complex128: such arrays are stored as float64 with
 a last axis of 2, and named in the metadata.
@@ -15,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
 from pathlib import Path
@@ -37,6 +39,29 @@ _MAX_HEADER_BYTES: Final = 8 << 20
 Part = tuple[int, int | None]
 """Where in a file something begins, and how many bytes it has, up to the end where None."""
 WHOLE: Final[Part] = (0, None)
+
+SHARD_BYTES: Final = 2_000_000_000
+"""The most bytes of arrays in one of several files, unless a single array has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of arrays, or the part of a file that is one.
+
+    Attributes:
+        sha256: Of its bytes; empty where nobody asks.
+    """
+
+    path: Path
+    sha256: str = ""
+    part: Part = WHOLE
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+        begin, size = self.part
+        return self.path.stat().st_size - begin if size is None else size
+
 
 _CODES: Final[Mapping[str, str]] = {
     "bool": "BOOL",
@@ -77,6 +102,65 @@ def write(arrays: Mapping[str, Array], path: Path) -> str:
             for start in range(0, raw.size, _CHUNK):
                 put(raw[start : start + _CHUNK].data)
     return digest.hexdigest()
+
+
+def write_shards(
+    arrays: Mapping[str, Array], folder: Path, stem: str, *, most_bytes: int = SHARD_BYTES
+) -> tuple[Shard, ...]:
+    """Write arrays to `STEM.safetensors`, or to `STEM-00001-of-00002.safetensors` and so on.
+
+    Args:
+        arrays: In memory, of any layout; they are spread in the order of their names.
+        folder: Where the files are written.
+        stem: Of their names.
+        most_bytes: Above which there is another file.
+    """
+    groups: list[dict[str, Array]] = [{}]
+    size = 0
+    for name in sorted(arrays):
+        size += arrays[name].nbytes
+        if size > most_bytes and groups[-1]:
+            groups.append({})
+            size = arrays[name].nbytes
+        groups[-1][name] = arrays[name]
+    names = [f"{stem}-{at:05}-of-{len(groups):05}.safetensors" for at in range(1, len(groups) + 1)]
+    paths = [folder / name for name in (names if len(groups) > 1 else [f"{stem}.safetensors"])]
+    return tuple(Shard(path, write(group, path)) for path, group in zip(paths, groups, strict=True))
+
+
+def read_shards(shards: Sequence[Shard], *, verify: bool = False) -> dict[str, Array]:
+    """Read what `write_shards` gave.
+
+    Args:
+        shards: The files.
+        verify: Whether they are read whole and must have their digest; else they are mapped and trusted.
+
+    Raises:
+        ValueError: A file is not the one of that digest, or not in the format; or two have the same array.
+    """
+    return merged(_read_verified(each) if verify else read(each.path, each.part) for each in shards)
+
+
+def merged(parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+    """The arrays of several files.
+
+    Raises:
+        ValueError: Two of them have an array of the same name.
+    """
+    found: dict[str, Array] = {}
+    for part in parts:
+        if twice := found.keys() & part.keys():
+            raise ValueError(f"two files have an array {min(twice)!r}")
+        found |= part
+    return found
+
+
+def _read_verified(shard: Shard) -> dict[str, Array]:
+    with shard.path.open("rb") as file:
+        content = read_bytes(file, shard.part)
+    if hashlib.sha256(content.data).hexdigest() != shard.sha256:
+        raise ValueError(f"the SHA-256 of {shard.path.name} is not {shard.sha256}")
+    return parse(content)
 
 
 def read(path: Path, part: Part = WHOLE) -> dict[str, Array]:

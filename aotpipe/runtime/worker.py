@@ -16,7 +16,6 @@ Raises:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -114,16 +113,16 @@ class Worker:
         payload: bytes,
         *,
         signatures: Mapping[str, Signature],
-        weights: Path,
-        part: tensor_file.Part = tensor_file.WHOLE,
-        sha256: str = "",
+        weights: Sequence[tensor_file.Shard],
+        verify: bool = False,
         initial_state: Mapping[str, Array],
         asserts: Mapping[str, tuple[str, ...]],
         threads: int | None = None,
     ) -> Self:
-        """Load a program as the runtime's `load` does; `weights` is, or has as a `part`, a tensor file.
+        """Load a program as the runtime's `load` does.
 
-        With `sha256` it is read and must have that digest; else it is mapped, and trusted.
+        With `verify` the files of the weights are read and must have their digests; else they are mapped,
+        and trusted.
         """
         if not self._is_given:
             self._timeout_s = _BYTECODE_TIMEOUT_S if target.device == "vmvx" else _CALL_TIMEOUT_S
@@ -134,9 +133,8 @@ class Worker:
                 "do": "load",
                 "target": str(target),
                 "signatures": {name: signature.to_json() for name, signature in signatures.items()},
-                "weights": str(weights.absolute()),
-                "part": part,
-                "sha256": sha256,
+                "weights": [(str(each.path.absolute()), each.sha256, each.part) for each in weights],
+                "verify": verify,
                 "asserts": dict(asserts),
                 "threads": threads,
                 "cpu_s": calls if calls is None else int(timeout_s * (calls + 1) * (os.cpu_count() or 1)),
@@ -325,7 +323,11 @@ def main() -> None:
 
 def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
     target = Target.parse(message["target"])
-    weights = _weights(Path(message["weights"]), message["part"], message["sha256"])
+    shards = [tensor_file.Shard(Path(path), sha256, part) for path, sha256, part in message["weights"]]
+    try:
+        weights = tensor_file.read_shards(shards, verify=message["verify"])
+    except ValueError as error:
+        raise BundleCorrupt("the weights are not those that were packed", reason=str(error)) from error
     load = runtime(target.backend).load
     if message["cpu_s"] is not None:
         sandbox.enter(target, cpu_s=message["cpu_s"])
@@ -340,18 +342,6 @@ def _load(message: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
         asserts={name: tuple(texts) for name, texts in message["asserts"].items()},
         threads=message["threads"],
     )
-
-
-def _weights(path: Path, part: tensor_file.Part, sha256: str) -> dict[str, Array]:
-    if not sha256:
-        return tensor_file.read(path, part)
-    with path.open("rb") as file:
-        content = tensor_file.read_bytes(file, part)
-    if hashlib.sha256(content.data).hexdigest() != sha256:
-        raise BundleCorrupt(
-            f"{path.name} is not the file that was packed", reason=f"its SHA-256 is not {sha256}"
-        )
-    return tensor_file.parse(content)
 
 
 if __name__ == "__main__":

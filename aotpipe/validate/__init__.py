@@ -20,7 +20,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotpipe.core.dtypes import Array
@@ -34,6 +33,7 @@ from aotpipe.runtime.input_checks import Packer
 from aotpipe.runtime.islands.chain import Parts
 from aotpipe.runtime.islands.chain_runner import ChainRunner, load_parts
 from aotpipe.runtime.loading import why_not_runnable
+from aotpipe.runtime.tensor_file import Shard
 from aotpipe.runtime.worker import Worker
 from aotpipe.validate.informative import described, uninformative
 from aotpipe.validate.parity import RULE, describe, failure, judge
@@ -60,15 +60,15 @@ class Loadable:
     """What a model's programs are loaded with, the same for all targets.
 
     Attributes:
-        weights: A file of `runtime.tensor_file` with the weights and, under `state/NAME`, the initial state;
-            every worker maps it.
+        weights: Files of `runtime.tensor_file` with the weights and, under `state/NAME`, the initial state;
+            every worker maps them.
         threads: How many a program runs on; one per core where None.
         parts: Of a model with islands: what its programs hold in place of its entry points.
         islands: The names of the islands that may run.
     """
 
     signatures: Mapping[str, Signature]
-    weights: Path = field(metadata=ELSEWHERE)
+    weights: tuple[Shard, ...] = field(metadata=ELSEWHERE)
     initial_state: Mapping[str, Array] = field(metadata=ELSEWHERE)
     asserts: Mapping[str, tuple[str, ...]]
     threads: int | None = None

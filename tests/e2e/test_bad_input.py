@@ -281,15 +281,12 @@ def test_no_bundle(folder: Folder):
 
 
 def test_a_missing_weight(folder: Folder, bundle: Path):
-    path = bundle / manifests.WEIGHTS
+    path = bundle / "weights.safetensors"
     arrays = {name: np.array(array) for name, array in tensor_file.read(path).items()}
     del arrays[min(arrays)]
     sha256 = tensor_file.write(arrays, path)
     manifest = manifests.read((bundle / manifests.FILE_NAME).read_bytes())
-    files = {
-        **manifest.files,
-        manifests.WEIGHTS: manifests.File(sha256=sha256, size_bytes=path.stat().st_size),
-    }
+    files = {**manifest.files, path.name: manifests.File(sha256=sha256, size_bytes=path.stat().st_size)}
     (bundle / manifests.FILE_NAME).write_bytes(manifests.write(replace(manifest, files=files)))
     folder.fail(errors.MissingWeight, "selftest", "out")
 

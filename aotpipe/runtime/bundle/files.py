@@ -104,14 +104,25 @@ def content(bundle: Bundle, name: str, *, verify: bool = True) -> NDArray[np.uin
     return data
 
 
-def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
-    """The arrays of a safetensors file.
+def arrays(bundle: Bundle, *, verify: bool) -> dict[str, Array]:
+    """The weights, and the initial state under `STATE_PREFIX`.
 
-    With `verify` the digest is checked and the file held in memory; else it is mapped and trusted.
+    With `verify` the digests are checked and the files held in memory; else they are mapped and trusted.
 
     Raises:
-        BundleCorrupt: The file is missing, is not the one that was packed, or holds no arrays.
+        BundleCorrupt: A file is missing, is not the one that was packed, or holds no arrays; or two hold the
+            same array.
     """
+    names = bundle.manifest.weight_files
+    if not names:
+        raise BundleCorrupt(f"the bundle has no file of {manifests.WEIGHTS}")
+    try:
+        return tensor_file.merged([_arrays(bundle, name, verify=verify) for name in names])
+    except ValueError as error:
+        raise BundleCorrupt("the files of weights do not fit together", reason=str(error)) from error
+
+
+def _arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
     try:
         if verify:
             return tensor_file.parse(content(bundle, name))
@@ -120,6 +131,19 @@ def arrays(bundle: Bundle, name: str, *, verify: bool) -> dict[str, Array]:
             return tensor_file.mapped(file, part)
     except ValueError as error:
         raise BundleCorrupt(f"{name} holds no arrays", reason=str(error)) from error
+
+
+def shards(bundle: Bundle) -> tuple[tensor_file.Shard, ...]:
+    """The files of weights, where they lie.
+
+    Raises:
+        BundleCorrupt: As `locate`.
+    """
+    return tuple(
+        tensor_file.Shard(path, bundle.manifest.files[name].sha256, part)
+        for name in bundle.manifest.weight_files
+        for path, part in [place(bundle, name)]
+    )
 
 
 def layout(arrays: Mapping[str, Array]) -> dict[str, str]:

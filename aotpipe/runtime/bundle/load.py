@@ -23,7 +23,7 @@ from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, NoPro
 from aotpipe.runtime import loading, toolchain
 from aotpipe.runtime.bundle import files, recorded, signatures
 from aotpipe.runtime.bundle.files import Bundle, Trusted
-from aotpipe.runtime.bundle.manifest import WEIGHTS, Manifest, Program
+from aotpipe.runtime.bundle.manifest import Manifest, Program
 from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import load_parts
 from aotpipe.runtime.loading import Runner
@@ -109,18 +109,18 @@ def contents(
         MissingWeight: The file of weights lacks one that the manifest names.
     """
     files.require_as_named(bundle)
-    arrays = files.arrays(bundle, WEIGHTS, verify=verify)
+    arrays = files.arrays(bundle, verify=verify)
     weights, state = files.parted(arrays)
     if missing := [name for name in bundle.manifest.weights if name not in weights]:
         raise MissingWeight(
-            f"the weight {missing[0]!r} is not in {WEIGHTS}",
+            f"the weight {missing[0]!r} is in no file of weights",
             reason=f"{len(missing)} of {len(bundle.manifest.weights)} weights are missing",
             hint="copy or build the bundle again",
         )
     wanted = bundle.manifest.arrays
     for name, found in files.layout(arrays).items():
         if found != wanted.get(name, found):
-            raise BundleCorrupt(f"{name!r} in {WEIGHTS} is {found}, not {wanted[name]}")
+            raise BundleCorrupt(f"the array {name!r} is {found}, not {wanted[name]}")
     return files.content(bundle, program.file, verify=verify).tobytes(), weights, state
 
 

@@ -3,7 +3,7 @@
     schema        1
     name          of the model
     entry_points  name -> signature, asserts
-    weights       names of the weights; `state/NAME` in the same file is an initial state
+    weights       names of the weights; `state/NAME` in the same files is an initial state
     programs      target, status, reason, file, flags, toolchain, host features, parity, estimates
     findings      what a user should know of the build
     parts         of a model with islands of Python: signatures and asserts of the programs' segments, and the
@@ -13,7 +13,7 @@
     materials     SHA-256 of what the programs were made of: source/FILE, exported/ENTRY_POINT,
                   module/COMPILER; older releases did not say so
     modules       what the compilers were given, without the weights; absent where that is not kept
-    arrays        dtype and shape of each array in the file of weights; older releases did not say so
+    arrays        dtype and shape of each array in the files of weights; older releases did not say so
     files         every other file of the bundle: SHA-256 and size
     digest        SHA-256 of all the above
 
@@ -43,7 +43,10 @@ from aotpipe.runtime.islands.chain import Parts, require_chains
 
 SCHEMA: Final = 1
 FILE_NAME: Final = "manifest.json"
-WEIGHTS: Final = "weights.safetensors"
+WEIGHTS: Final = "weights"
+"""The stem of the names of files of weights: one is `weights.safetensors`, for several see `write_shards`."""
+WEIGHT_INDEX: Final = "weights.safetensors.index.json"
+"""In which of several files an array lies, as other readers of the format ask; aotpipe does not read it."""
 GOLDENS: Final = "goldens.safetensors"
 TOKENIZER: Final = "tokenizer.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
@@ -52,6 +55,7 @@ STATE_PREFIX: Final = "state/"
 OF_COMPILED: Final = "flags toolchain host_features digest estimates dialect partition schedule"
 """The attributes that a program shares with the `Compiled` that it was packed from."""
 
+_WEIGHTS: Final = re.compile(rf"{WEIGHTS}(-\d{{5}}-of-\d{{5}})?\.safetensors", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 # Of what is wrong: it may quote the manifest.
 _MOST_SAID: Final = 500
@@ -171,6 +175,11 @@ class Manifest:
     materials: Mapping[str, str] = field(default_factory=dict, metadata=OMIT_EMPTY)
 
     @property
+    def weight_files(self) -> tuple[str, ...]:
+        """The files of weights and initial state, in order."""
+        return tuple(sorted(filter(is_weights, self.files)))
+
+    @property
     def signatures(self) -> dict[str, Signature]:
         """The signature of each entry point."""
         return {name: entry.signature for name, entry in self.entry_points.items()}
@@ -184,6 +193,11 @@ class Manifest:
     def digest(self) -> str:
         """SHA-256 of the content, and so of every file of the bundle."""
         return _digest(_to_json(self))
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file of that name holds weights."""
+    return _WEIGHTS.fullmatch(name) is not None
 
 
 def write(manifest: Manifest) -> bytes:

@@ -24,7 +24,7 @@ from aotpipe.errors import BundleCorrupt, BundleError, RegistryError
 from aotpipe.runtime.bundle import atomic_replace, files, limits
 from aotpipe.runtime.bundle import manifest as manifests
 from aotpipe.runtime.bundle.files import Bundle
-from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Manifest
+from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHT_INDEX, Manifest
 from aotpipe.runtime.bundle.pack import require_replaceable
 from aotpipe.runtime.installed import is_installed
 from aotpipe.runtime.store import typed_os_errors, workspace
@@ -35,7 +35,7 @@ _CONFIG_TYPE: Final = "application/vnd.cncf.model.config.v1+json"
 _LAYER_TYPE: Final = "application/vnd.cncf.model.{}.v1.raw"
 _KINDS: Final[Mapping[str, str]] = {
     manifests.FILE_NAME: "weight.config",
-    WEIGHTS: "weight",
+    WEIGHT_INDEX: "weight.config",
     GOLDENS: "dataset",
 }
 _PATH: Final = "org.cncf.model.filepath"
@@ -145,9 +145,10 @@ def described(manifest: Manifest) -> tuple[dict[str, Any], bytes]:
     sizes |= {
         name: (f"sha256:{each.sha256}", each.size_bytes) for name, each in sorted(manifest.files.items())
     }
+    kinds = {**_KINDS, **dict.fromkeys(manifest.weight_files, "weight")}
     layers = [
         {
-            "mediaType": _LAYER_TYPE.format(_KINDS.get(name, "code")),
+            "mediaType": _LAYER_TYPE.format(kinds.get(name, "code")),
             "digest": sha256,
             "size": size_bytes,
             "annotations": {_PATH: name, _TITLE: name},

@@ -1,7 +1,8 @@
 """Writes a bundle: a folder that is there whole or not at all.
 
     manifest.json
-    weights.safetensors           weights and initial state, once for all programs
+    weights.safetensors           weights and initial state, once for all programs; where they are large,
+                                  weights-00001-of-00002.safetensors and so on, and an index of these
     goldens.safetensors           recorded calls for `selftest`
     modules/KEY.mlir              what the compilers were given, where it is kept
     tokenizer.json                where the build was given one; tokenizer_config.json where one is beside it
@@ -18,6 +19,7 @@ Raises `DiskFull`, `ReadOnly`, and `BundleError` where something else lies at th
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -30,6 +32,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, TypeVar
 
+from aotpipe.core.dtypes import Array
 from aotpipe.core.precision import Precision, Quantization
 from aotpipe.core.serialization import attributes
 from aotpipe.core.signature import Signature
@@ -43,7 +46,7 @@ from aotpipe.runtime.bundle.files import Bundle
 from aotpipe.runtime.bundle.manifest import (
     GOLDENS,
     OF_COMPILED,
-    WEIGHTS,
+    WEIGHT_INDEX,
     EntryPoint,
     File,
     Manifest,
@@ -65,7 +68,7 @@ def pack(
     name: str,
     signatures: Mapping[str, Signature],
     asserts: Mapping[str, tuple[str, ...]],
-    weights: tuple[Path, str],
+    weights: Sequence[tensor_file.Shard],
     programs: Mapping[Target, Validated | AotpipeError],
     goldens: Sequence[Golden] = (),
     findings: Sequence[Finding] = (),
@@ -83,8 +86,8 @@ def pack(
         name: Of the model.
         signatures: By entry point.
         asserts: By entry point: a message per assert result.
-        weights: A file that `tensor_file.write` made of the weights and of each initial value under
-            `STATE_PREFIX`, and its SHA-256. It is not to be changed afterwards.
+        weights: The files that `tensor_file.write_shards` made of the weights and of each initial value
+            under `STATE_PREFIX`, with the stem `WEIGHTS`. They are not to be changed afterwards.
         programs: By target: its program, or the error that stands in its place.
         goldens: Recorded calls, in order.
         findings: What a user should know of the build.
@@ -97,16 +100,18 @@ def pack(
     """
     destination = Path(out).absolute()
     require_replaceable(destination)
-    source, sha256 = weights
-    arrays = tensor_file.read(source)
+    of_files = {shard.path.name: tensor_file.read(shard.path) for shard in weights}
+    arrays = tensor_file.merged(of_files.values())
     with typed_os_errors("the bundle", destination.parent):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace.folder(destination) as work:
-            _take(source, work / WEIGHTS)
-            packed = {
-                WEIGHTS: File(sha256=sha256, size_bytes=source.stat().st_size),
-                GOLDENS: _bytes(work, GOLDENS, dumps(goldens)),
-            }
+            packed = {}
+            for shard in weights:
+                _take(shard.path, work / shard.path.name)
+                packed[shard.path.name] = File(sha256=shard.sha256, size_bytes=shard.size_bytes)
+            if len(weights) > 1:
+                packed[WEIGHT_INDEX] = _bytes(work, WEIGHT_INDEX, _index(of_files))
+            packed[GOLDENS] = _bytes(work, GOLDENS, dumps(goldens))
             for file, content in (tokenizer or {}).items():
                 packed[file] = _bytes(work, file, content)
             for program in programs.values():
@@ -221,6 +226,14 @@ def _take(source: Path, destination: Path) -> None:
             os.link(source, destination)
             return
     shutil.copyfile(source, destination)
+
+
+def _index(of_files: Mapping[str, Mapping[str, Array]]) -> bytes:
+    """What Hugging Face's libraries read beside several files of safetensors."""
+    total = sum(array.nbytes for arrays in of_files.values() for array in arrays.values())
+    where = {name: file for file, arrays in of_files.items() for name in arrays}
+    content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _bytes(work: Path, name: str, content: bytes) -> File:

@@ -16,7 +16,7 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, BundleCorrupt, BundleError, OutsideBuckets, ProgramCrashed
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.files import Bundle, Trusted
-from aotpipe.runtime.bundle.manifest import GOLDENS, WEIGHTS, Program
+from aotpipe.runtime.bundle.manifest import GOLDENS, Program
 from aotpipe.runtime.goldens import Golden, sequences
 from aotpipe.runtime.islands.chain import Allowed
 from aotpipe.runtime.islands.chain_runner import load_parts
@@ -46,13 +46,15 @@ def judged(
         BundleCorrupt: A call is none that the program has.
         AotpipeError: What the program or an island raised.
     """
-    weights, part = files.place(bundle, WEIGHTS)
-    # What was signed is judged, also where somebody writes to the bundle meanwhile.
-    sha256 = bundle.manifest.files[WEIGHTS].sha256 if isinstance(bundle, Trusted) else ""
     with Worker(timeout_s=timeout_s, sandbox_calls=len(calls)) as process:
         runner = load_parts(
             partial(
-                process.load, Target.parse(program.target), payload, weights=weights, part=part, sha256=sha256
+                process.load,
+                Target.parse(program.target),
+                payload,
+                weights=files.shards(bundle),
+                # What was signed is judged, also where somebody writes to the bundle meanwhile.
+                verify=isinstance(bundle, Trusted),
             ),
             bundle.manifest.parts,
             signatures=bundle.manifest.signatures,

@@ -39,18 +39,16 @@ LOWERED = Lowered(
 def prepared(folder: Path) -> Prepared:
     weights = {"w": np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3), "b": np.ones(2, np.float32)}
     state = {"count": np.array(3)}
-    path, sha256 = write_weights(weights, state, folder)
     x = np.ones(2, np.float32)
     return Prepared(
         name="tiny",
         lowered={"iree": LOWERED},
         loadable=Loadable(
             signatures={"forward": SIGNATURE},
-            weights=path,
+            weights=write_weights(weights, state, folder),
             initial_state=state,
             asserts={"forward": ("x is small",)},
         ),
-        weights_sha256=sha256,
         goldens=(
             Golden(
                 entry_point="forward",

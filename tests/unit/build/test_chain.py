@@ -99,11 +99,11 @@ def test_programs_are_compiled_and_loaded_with_the_weights_and_the_state():
     [program] = one.compiled(CompileSettings()).values()
     assert isinstance(program, Compiled)
     with one.loadable() as loadable:
-        arrays = tensor_file.read(loadable.weights)
+        arrays = tensor_file.read_shards(loadable.weights)
         assert sorted(arrays) == ["linear.bias", "linear.weight", STATE_PREFIX + "count"]
         assert loadable.signatures["forward"] == one.legal.entries[0].signature
         assert loadable.is_stateful
-    assert not loadable.weights.exists()
+    assert not any(each.path.exists() for each in loadable.weights)
 
 
 def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
@@ -117,12 +117,12 @@ def test_a_model_is_prepared_stage_by_stage(tmp_path: Path):
     assert "unused-input" in [event.code for event in heard if isinstance(event, Finding)]
     assert prepared.name == "counter"
     assert [leaf.name for leaf in prepared.loadable.signatures["forward"].state] == ["count"]
-    assert sorted(tensor_file.read(prepared.loadable.weights)) == [
+    assert sorted(tensor_file.read_shards(prepared.loadable.weights)) == [
         "linear.bias",
         "linear.weight",
         "state/count",
     ]
-    assert file_digest(prepared.loadable.weights) == prepared.weights_sha256
+    assert all(file_digest(each.path) == each.sha256 for each in prepared.loadable.weights)
     assert prepared.goldens
     assert b"@forward" in prepared.lowered["iree"].module
     assert {finding.code for finding in prepared.findings} >= {"unused-input"}
@@ -190,7 +190,8 @@ def test_an_unchanged_model_is_not_prepared_again(tmp_path: Path, monkeypatch: p
     second = prepare(REQUEST, tmp_path / "second")
     assert stand_in.calls == 1
     assert first.key == second.key
-    assert second.prepared.weights_sha256 == first.prepared.weights_sha256
+    digests = [[each.sha256 for each in made.prepared.loadable.weights] for made in (first, second)]
+    assert digests[0] == digests[1]
     found = Record.fresh(Cache.open(Recorder()), REQUEST.key)
     assert found is not None
     assert (found.name, found.prepared) == ("tiny", first.key)

@@ -12,8 +12,9 @@ from aotpipe.build.chain import write_weights
 from aotpipe.build.prepared import Prepared, digest_of, files, read
 from aotpipe.errors import DiskFull
 from aotpipe.runtime import tensor_file
+from aotpipe.runtime.bundle.manifest import WEIGHTS
 from aotpipe.runtime.goldens import dumps
-from aotpipe.runtime.store import Store, digest, file_digest
+from aotpipe.runtime.store import Store, digest
 from tests.unit.build.samples import LOWERED, SIGNATURE, prepared
 from tests.unit.runtime.islands.test_chain import PARTS
 
@@ -34,16 +35,30 @@ def test_it_survives_the_store(made: Prepared, tmp_path: Path):
     back = read(entry, tmp_path)
 
     def plain(prepared: Prepared) -> Prepared:
-        loadable = replace(prepared.loadable, weights=Path(), initial_state={})
+        loadable = replace(prepared.loadable, weights=(), initial_state={})
         return replace(prepared, loadable=loadable, goldens=())
 
     assert plain(back) == plain(made)
     assert dumps(back.goldens) == dumps(made.goldens)
     assert back.loadable.initial_state["count"] == 3
-    found = tensor_file.read(back.loadable.weights)
+    found = tensor_file.read_shards(back.loadable.weights, verify=True)
     assert sorted(found) == ["b", "state/count", "w"]
-    np.testing.assert_array_equal(found["w"], tensor_file.read(made.loadable.weights)["w"])
-    assert file_digest(back.loadable.weights) == made.weights_sha256
+    np.testing.assert_array_equal(found["w"], tensor_file.read_shards(made.loadable.weights)["w"])
+
+
+def test_several_files_of_weights_survive_the_store(made: Prepared, tmp_path: Path):
+    arrays = tensor_file.read_shards(made.loadable.weights)
+    shards = tensor_file.write_shards(arrays, tmp_path, WEIGHTS, most_bytes=8)
+    store = Store(tmp_path / "cache")
+    store.put("prepared", KEY, files(replace(made, loadable=replace(made.loadable, weights=shards))))
+    entry = store.get("prepared", KEY)
+    assert entry is not None
+    (tmp_path / "back").mkdir()
+    back = read(entry, tmp_path / "back").loadable
+    assert [each.path.name for each in back.weights] == [each.path.name for each in shards]
+    assert len(shards) == 3
+    assert tensor_file.read_shards(back.weights, verify=True).keys() == arrays.keys()
+    assert back.initial_state["count"] == 3
 
 
 def test_parts_survive_the_store(made: Prepared, tmp_path: Path):
@@ -60,10 +75,11 @@ def test_what_was_read_outlives_the_entry(made: Prepared, tmp_path: Path):
     entry = store.get("prepared", KEY)
     assert entry is not None
     back = read(entry, tmp_path)
-    assert back.loadable.weights.samefile(made.loadable.weights)  # linked, not copied
+    [shard], [first] = back.loadable.weights, made.loadable.weights
+    assert shard.path.samefile(first.path)  # linked, not copied
     store.clear()
-    made.loadable.weights.unlink()
-    assert sorted(tensor_file.read(back.loadable.weights)) == ["b", "state/count", "w"]
+    first.path.unlink()
+    assert sorted(tensor_file.read(shard.path)) == ["b", "state/count", "w"]
 
 
 def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_path: Path, monkeypatch):
@@ -75,22 +91,26 @@ def test_weights_are_copied_where_files_cannot_be_linked(made: Prepared, tmp_pat
     store.put("prepared", KEY, files(made))
     entry = store.get("prepared", KEY)
     assert entry is not None
-    assert not read(entry, tmp_path).loadable.weights.samefile(made.loadable.weights)
+    [shard], [first] = read(entry, tmp_path).loadable.weights, made.loadable.weights
+    assert not shard.path.samefile(first.path)
 
 
 def test_the_digest_covers_what_is_loaded_module_and_goldens(made: Prepared):
     lowered, loadable = {"iree": LOWERED}, made.loadable
-    base = digest_of(loadable, "1", lowered, b"g")
-    assert base == digest_of(replace(loadable, weights=Path("elsewhere")), "1", lowered, b"g")
+    [shard] = loadable.weights
+    base = digest_of(loadable, lowered, b"g")
+    elsewhere = (replace(shard, path=Path("elsewhere")),)
+    assert base == digest_of(replace(loadable, weights=elsewhere), lowered, b"g")
     others = [
-        digest_of(loadable, "2", lowered, b"g"),
-        digest_of(loadable, "1", {"iree": replace(LOWERED, digest="9" * 64)}, b"g"),
-        digest_of(loadable, "1", lowered, b"h"),
+        digest_of(loadable, {"iree": replace(LOWERED, digest="9" * 64)}, b"g"),
+        digest_of(loadable, lowered, b"h"),
         *(
-            digest_of(changed, "1", lowered, b"g")
+            digest_of(changed, lowered, b"g")
             for changed in (
                 replace(loadable, signatures={"forward": replace(SIGNATURE, state=())}),
                 replace(loadable, signatures={"other": SIGNATURE}),
+                replace(loadable, weights=(replace(shard, sha256="3" * 64),)),
+                replace(loadable, weights=(shard, shard)),
                 replace(loadable, asserts={"forward": ("x is large",)}),
                 replace(loadable, parts=PARTS),
             )

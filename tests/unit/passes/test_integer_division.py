@@ -251,12 +251,11 @@ class Process:
         lowered = lower_for_iree(program) if target.backend == "iree" else lowering.lower(program, None)
         (self.entry,) = program.entries
         self.module, self.cases = module, 0
-        weights, _ = write_weights({}, {}, folder)
         self.worker = Worker(backend=target.backend).load(
             target,
             backends.compiler(target).compile(lowered, target).payload,
             signatures={self.entry.name: self.entry.signature},
-            weights=weights,
+            weights=write_weights({}, {}, folder),
             initial_state={},
             asserts={self.entry.name: self.entry.asserts},
         )

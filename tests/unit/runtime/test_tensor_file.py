@@ -80,6 +80,49 @@ def test_what_is_read_cannot_be_written(tmp_path):
             found["w"][0] = 2
 
 
+@given(
+    given_arrays=st.dictionaries(
+        st.sampled_from("abcdefgh"), st.builds(array, st.sampled_from(sorted(DTYPES)), SHAPES), max_size=8
+    ),
+    most_bytes=st.integers(1, 1 << 14),
+)
+def test_what_is_spread_over_files_is_read(tmp_path_factory, given_arrays, most_bytes):
+    folder = tmp_path_factory.mktemp("t")
+    shards = tensor_file.write_shards(given_arrays, folder, "w", most_bytes=most_bytes)
+    found = tensor_file.read_shards(shards, verify=True)
+    assert found.keys() == given_arrays.keys()
+    assert all(same(found[name], each) for name, each in given_arrays.items())
+    again = tensor_file.write_shards(
+        dict(reversed(given_arrays.items())), tmp_path_factory.mktemp("t"), "w", most_bytes=most_bytes
+    )
+    assert [each.sha256 for each in again] == [each.sha256 for each in shards]
+    for shard in shards:
+        arrays = tensor_file.read(shard.path).values()
+        assert len(arrays) <= 1 or sum(each.nbytes for each in arrays) <= most_bytes
+        assert shard.size_bytes == shard.path.stat().st_size
+    names = [each.path.name for each in shards]
+    if len(names) == 1:
+        assert names == ["w.safetensors"]
+    else:
+        assert names == [f"w-{at:05}-of-{len(names):05}.safetensors" for at in range(1, len(names) + 1)]
+
+
+def test_a_shard_of_other_bytes_is_refused_where_it_is_verified(tmp_path):
+    first, second = tensor_file.write_shards(
+        {"a": np.zeros(4), "b": np.ones(4)}, tmp_path, "w", most_bytes=32
+    )
+    tensor_file.write({"b": np.zeros(4)}, second.path)
+    assert tensor_file.read_shards([first, second]).keys() == {"a", "b"}
+    with pytest.raises(ValueError, match=r"w-00002-of-00002\.safetensors is not"):
+        tensor_file.read_shards([first, second], verify=True)
+
+
+def test_an_array_in_two_files_is_refused(tmp_path):
+    [shard] = tensor_file.write_shards({"a": np.zeros(4)}, tmp_path, "w")
+    with pytest.raises(ValueError, match="two files have an array 'a'"):
+        tensor_file.read_shards([shard, shard])
+
+
 def test_no_arrays(tmp_path):
     tensor_file.write({}, tmp_path / "t")
     assert tensor_file.read(tmp_path / "t") == {}

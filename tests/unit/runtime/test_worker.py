@@ -71,12 +71,11 @@ def worker(payload: bytes, tmp_path: Path) -> Iterator[Worker]:
 def _load(
     worker: Worker, payload: bytes, folder: Path, weights: dict[str, np.ndarray], target: Target = HOST
 ) -> None:
-    tensor_file.write(weights, folder / "weights.safetensors")
     worker.load(
         target,
         payload,
         signatures={"step": _SIGNATURE},
-        weights=folder / "weights.safetensors",
+        weights=tensor_file.write_shards(weights, folder, "weights"),
         initial_state={"count": np.zeros(4, np.float32)},
         asserts={},
     )

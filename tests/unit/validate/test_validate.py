@@ -80,14 +80,14 @@ def _build(spec: Spec, folder: Path, change: Callable[[Legal], Legal] = lambda l
     canonical = canonicalize(spec)
     legal = legalize(export(canonical), legalization())
     changed = change(legal)
-    tensor_file.write({k: view_numpy(v) for k, v in changed.weights.items()}, folder / "weights")
+    weights = {k: view_numpy(v) for k, v in changed.weights.items()}
     return _Built(
         canonical=canonical,
         legal=legal,
         changed=changed,
         loadable=Loadable(
             signatures={entry.name: entry.signature for entry in legal.entries},
-            weights=folder / "weights",
+            weights=tensor_file.write_shards(weights, folder, "weights"),
             initial_state={k: view_numpy(v) for k, v in legal.initial_state.items()},
             asserts={entry.name: entry.asserts for entry in legal.entries},
             threads=1,
@@ -141,12 +141,12 @@ def test_the_goldens_are_a_function_of_the_model(net: _Built) -> None:
 
 @pytest.mark.parametrize("error", [3e-3, 3e-5])
 def test_a_perturbed_weight_fails_with_the_worst_element(net: _Built, tmp_path: Path, error: float) -> None:
-    weights = {key: np.array(array) for key, array in tensor_file.read(net.loadable.weights).items()}
+    weights = {key: np.array(array) for key, array in tensor_file.read_shards(net.loadable.weights).items()}
     name = next(key for key in weights if weights[key].shape == (8, 16))
     weights[name][3, 5] += error
-    tensor_file.write(weights, tmp_path / "weights")
+    written = tensor_file.write_shards(weights, tmp_path, "weights")
     with pytest.raises(ParityError) as caught:
-        validate(net.compiled, replace(net.loadable, weights=tmp_path / "weights"), net.reference.goldens)
+        validate(net.compiled, replace(net.loadable, weights=written), net.reference.goldens)
     assert caught.value.exit_code == 40
     assert "eager gives" in caught.value.message
     assert caught.value.parity is not None

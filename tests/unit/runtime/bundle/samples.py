@@ -98,11 +98,12 @@ def findings():
     )
 
 
-def weights_file(**weights):
-    """A file of the sample's weights, of some in place of its own, and its SHA-256."""
-    path = Path(tempfile.mkdtemp(dir=_FOLDER.name)) / "arrays"
+def weight_files(*, most_bytes=tensor_file.SHARD_BYTES, **weights):
+    """The files of the sample's weights, of some in place of its own."""
+    folder = Path(tempfile.mkdtemp(dir=_FOLDER.name))
     state = {manifests.STATE_PREFIX + name: array for name, array in programs.accumulate_state().items()}
-    return path, tensor_file.write({**programs.accumulate_weights(), **state, **weights}, path)
+    arrays = {**programs.accumulate_weights(), **state, **weights}
+    return tensor_file.write_shards(arrays, folder, manifests.WEIGHTS, most_bytes=most_bytes)
 
 
 def contents(**changes):
@@ -110,7 +111,7 @@ def contents(**changes):
         "name": "accumulate",
         "signatures": programs.ACCUMULATE,
         "asserts": programs.ACCUMULATE_ASSERTS,
-        "weights": weights_file(),
+        "weights": weight_files(),
         "programs": [validated(), (Target.parse("iree-cpu-x86_64"), CompileFailed("it crashed"))],
         "goldens": goldens(),
         "findings": findings(),

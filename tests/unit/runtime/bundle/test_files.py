@@ -29,7 +29,7 @@ def test_a_link_out_of_the_bundle_is_not_followed(made, tmp_path):
     with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
         files.content(made, "weights.safetensors")
     with pytest.raises(BundleCorrupt, match="is a link out of the bundle"):
-        files.arrays(made, "weights.safetensors", verify=False)
+        files.arrays(made, verify=False)
 
 
 def test_a_folder_that_leads_out_of_the_bundle_is_not_followed(made, tmp_path):
@@ -56,7 +56,7 @@ def test_what_is_no_regular_file_is_not_opened(made, make):
     make(path)
     for verify in (True, False):
         with pytest.raises(BundleCorrupt, match="is no regular file"):
-            files.arrays(made, "weights.safetensors", verify=verify)
+            files.arrays(made, verify=verify)
 
 
 def test_a_link_to_itself(made):

@@ -216,6 +216,48 @@ def test_a_missing_weight_is_named(root, lost):
         aotpipe.load(root, verify=False)
 
 
+def test_several_files_of_weights_are_loaded_as_one(tmp_path):
+    made = samples.packed(tmp_path / "b", weights=samples.weight_files(most_bytes=16))
+    packed = bundle.archive(made, tmp_path / "b.tar")
+    assert len(made.manifest.weight_files) == 3
+    for path in (made.path, packed):
+        for options in ({}, {"verify": False}, {"check": "goldens"}):
+            with aotpipe.load(path, **options) as runner:
+                assert runner.infer(samples.call(1))["y"].tolist() == [[0, 1, 2, 3]]
+        assert bundle.selftest(path).passed
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_every_file_of_weights_is_hashed_and_needed(tmp_path, place):
+    root = samples.packed(tmp_path / "b", weights=samples.weight_files(most_bytes=16)).path
+    name = bundle.open_bundle(root).manifest.weight_files[place]
+    samples.flip(root / name)
+    with pytest.raises(BundleCorrupt, match=f"{name} is not the file that was packed"):
+        aotpipe.load(root)
+    samples.rewrite_manifest(root, lambda content: content["files"].pop(name))
+    (root / name).unlink()
+    with pytest.raises(MissingWeight):
+        aotpipe.load(root)
+
+
+def test_an_array_that_two_files_of_weights_have_is_refused(root):
+    """Of a forged bundle: it would depend on their order which one is used."""
+    other = "weights-00001-of-00001.safetensors"
+    shutil.copy(root / "weights.safetensors", root / other)
+    samples.rewrite_manifest(
+        root, lambda content: content["files"].update({other: content["files"]["weights.safetensors"]})
+    )
+    with pytest.raises(BundleCorrupt, match="do not fit together"):
+        aotpipe.load(root)
+
+
+def test_a_manifest_without_a_file_of_weights_is_refused(root):
+    (root / "weights.safetensors").unlink()
+    samples.rewrite_manifest(root, lambda content: content["files"].pop("weights.safetensors"))
+    with pytest.raises(BundleCorrupt, match="the bundle has no file of weights"):
+        aotpipe.load(root)
+
+
 def test_a_weight_that_the_manifest_does_not_list_is_missed_by_the_program(root):
     tensor_file.write({"state/" + k: v for k, v in samples.programs.accumulate_state().items()}, root / "w")
     shutil.move(root / "w", root / "weights.safetensors")
@@ -279,10 +321,10 @@ def test_the_manifest_names_no_folder_of_the_builder(root):
 )
 def test_weights_of_another_dtype_or_shape_do_not_reach_the_runtime(root, monkeypatch, verify, array):
     """Of a forged bundle, whose digests fit."""
-    path, sha256 = samples.weights_file(weight=array)
-    entry = {"sha256": sha256, "size_bytes": path.stat().st_size}
-    path.replace(root / "weights.safetensors")
+    [shard] = samples.weight_files(weight=array)
+    entry = {"sha256": shard.sha256, "size_bytes": shard.size_bytes}
+    shard.path.replace(root / "weights.safetensors")
     samples.rewrite_manifest(root, lambda content: content["files"].update({"weights.safetensors": entry}))
     monkeypatch.setattr("aotpipe.runtime.iree.runtime.load", None)
-    with pytest.raises(BundleCorrupt, match=r"'weight' in weights.safetensors is .*, not float32\[4\]"):
+    with pytest.raises(BundleCorrupt, match=r"'weight' is .*, not float32\[4\]"):
         aotpipe.load(root, verify=verify)

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from safetensors.numpy import load_file
 from aotpipe.errors import BundleError, BundleNotFound, DiskFull, ReadOnly
 from aotpipe.runtime import bundle, tensor_file
 from aotpipe.runtime.bundle import atomic_replace
+from aotpipe.runtime.bundle.manifest import WEIGHTS
 from aotpipe.runtime.goldens import loads
 from tests.unit.runtime.bundle import samples
 
@@ -59,23 +61,37 @@ def test_weights_are_stored_once_under_their_own_names(tmp_path):
     assert made.manifest.weights == ("weight",)
 
 
+def test_large_weights_are_several_files_and_their_index(tmp_path):
+    made = samples.packed(tmp_path / "b", weights=samples.weight_files(most_bytes=16))
+    names = [f"weights-0000{at}-of-00003.safetensors" for at in (1, 2, 3)]
+    assert list(made.manifest.weight_files) == names
+    found = {name: sorted(load_file(made.path / name)) for name in names}
+    index = json.loads((made.path / "weights.safetensors.index.json").read_text())
+    assert index["weight_map"] == {array: name for name, arrays in found.items() for array in arrays}
+    assert index["weight_map"].keys() == {"state/count", "state/total", "weight"}
+    assert index["metadata"]["total_size"] == sum(
+        array.nbytes for name in names for array in load_file(made.path / name).values()
+    )
+    whole = samples.packed(tmp_path / "whole")
+    assert made.manifest.arrays == whole.manifest.arrays
+    assert made.manifest.weights == whole.manifest.weights
+
+
 def test_a_written_file_of_weights_is_taken_as_it_is(tmp_path):
     one = samples.packed(tmp_path / "one")
-    written = tmp_path / "arrays"
-    sha256 = tensor_file.write(tensor_file.read(one.path / "weights.safetensors"), written)
-    two = samples.packed(tmp_path / "two", weights=(written, sha256))
+    written = tensor_file.write_shards(tensor_file.read(one.path / "weights.safetensors"), tmp_path, WEIGHTS)
+    two = samples.packed(tmp_path / "two", weights=written)
     assert two.manifest == one.manifest
     assert bundle.verify(two.path)
 
 
 def test_a_written_file_that_somebody_keeps_is_copied(tmp_path):
     one = samples.packed(tmp_path / "one")
-    written = tmp_path / "arrays"
-    sha256 = tensor_file.write(tensor_file.read(one.path / "weights.safetensors"), written)
-    two = samples.packed(tmp_path / "two", weights=(written, sha256))
-    assert (two.path / "weights.safetensors").samefile(written)
-    three = samples.packed(tmp_path / "three", weights=(written, sha256))
-    assert not (three.path / "weights.safetensors").samefile(written)
+    written = tensor_file.write_shards(tensor_file.read(one.path / "weights.safetensors"), tmp_path, WEIGHTS)
+    two = samples.packed(tmp_path / "two", weights=written)
+    assert (two.path / "weights.safetensors").samefile(written[0].path)
+    three = samples.packed(tmp_path / "three", weights=written)
+    assert not (three.path / "weights.safetensors").samefile(written[0].path)
     assert bundle.verify(three.path)
 
 
@@ -93,15 +109,15 @@ def test_equal_contents_give_equal_bytes_from_any_folder(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     stored = tensor_file.read(first.path / "weights.safetensors")
-    sha256 = tensor_file.write(dict(reversed(stored.items())), tmp_path / "arrays")
-    second = samples.packed("two", weights=(tmp_path / "arrays", sha256))
+    written = tensor_file.write_shards(dict(reversed(stored.items())), tmp_path, WEIGHTS)
+    second = samples.packed("two", weights=written)
     assert tree(first.path) == tree(second.path)
     assert first.manifest.digest == second.manifest.digest
 
 
 def test_another_weight_is_another_digest(tmp_path):
     first = samples.packed(tmp_path / "a")
-    second = samples.packed(tmp_path / "b", weights=samples.weights_file(weight=np.ones(4, np.float32)))
+    second = samples.packed(tmp_path / "b", weights=samples.weight_files(weight=np.ones(4, np.float32)))
     assert first.manifest.digest != second.manifest.digest
 
 

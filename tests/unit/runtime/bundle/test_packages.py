@@ -15,7 +15,7 @@ import pytest
 import aotpipe
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.errors import BundleError
-from aotpipe.runtime import bundle
+from aotpipe.runtime import bundle, tensor_file
 from aotpipe.runtime.bundle import packages
 from tests.unit.runtime.bundle import samples
 
@@ -177,13 +177,16 @@ def test_mlflow_loads_its_model(linear: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(mlflow.pyfunc.load_model(str(out)).predict(CALL)["output"], answer(linear))
 
 
-def test_the_runtime_alone_runs_program_and_weights(linear: Path) -> None:
-    """The lines of docs/bundle.md."""
+@pytest.mark.parametrize("most_bytes", [tensor_file.SHARD_BYTES, 8])
+def test_the_runtime_alone_runs_program_and_weights(linear: Path, tmp_path: Path, most_bytes: int) -> None:
+    """The lines of docs/bundle.md, also of weights in several files."""
+    arrays = tensor_file.read(linear / "weights.safetensors")
+    shards = tensor_file.write_shards(arrays, tmp_path, "weights", most_bytes=most_bytes)
     done = subprocess.run(
         [
             Path(sys.executable).with_name("iree-run-module"),
             f"--module={linear}/programs/iree-vmvx/program.vmfb",
-            f"--parameters=model={linear}/weights.safetensors",
+            *(f"--parameters=model={each.path}" for each in shards),
             *("--device=local-sync", "--function=forward", "--input=2x4xf32=0 1 2 3 4 5 6 7"),
         ],
         capture_output=True,

@@ -13,7 +13,6 @@ import pytest
 
 from aotpipe.errors import AotpipeError, BundleCorrupt, ProgramCrashed
 from aotpipe.runtime import bundle, loading, process
-from aotpipe.runtime.bundle.manifest import WEIGHTS
 from aotpipe.runtime.worker import Worker
 from tests.sweep import sweep
 from tests.unit.runtime.bundle import samples
@@ -62,7 +61,7 @@ def test_a_right_program_is_loaded(tmp_path, target):
 
 
 def test_a_program_of_other_numbers_is_refused(tmp_path):
-    made = samples.packed(tmp_path / "b", weights=samples.weights_file(weight=np.full(4, 2, np.float32)))
+    made = samples.packed(tmp_path / "b", weights=samples.weight_files(weight=np.full(4, 2, np.float32)))
     bundle.load(made).close()
     with pytest.raises(BundleCorrupt, match="does not answer as it did") as found:
         bundle.load(made, check="goldens")
@@ -134,7 +133,7 @@ def forged(folder: Path, seed: int) -> str:
     made = samples.packed(folder, programs=programs)
     target = [samples.VMVX, samples.HOST][seed % 2]
     name = (
-        WEIGHTS
+        "weights.safetensors"
         if seed % 3 == 2
         else next(each.file for each in made.manifest.programs if each.target == target)
     )

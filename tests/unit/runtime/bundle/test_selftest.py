@@ -50,7 +50,7 @@ def test_a_wrong_answer_fails_and_is_shown(tmp_path):
 
 
 def test_a_program_of_other_numbers_fails(tmp_path):
-    made = samples.packed(tmp_path / "b", weights=samples.weights_file(weight=np.full(4, 2, np.float32)))
+    made = samples.packed(tmp_path / "b", weights=samples.weight_files(weight=np.full(4, 2, np.float32)))
     assert not bundle.selftest(made).passed
 
 

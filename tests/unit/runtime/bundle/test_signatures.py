@@ -143,7 +143,7 @@ def test_the_process_that_checks_goldens_hashes_the_weights_that_it_reads(copied
     program = choose(made.manifest)
     payload, _, state = contents(made, program, verify=True)
     monkeypatch.setattr(files, "place", written)
-    with pytest.raises(BundleCorrupt, match="not the file that was packed"):
+    with pytest.raises(BundleCorrupt, match="not those that were packed"):
         judged(made, program, calls, payload=payload, state=state)
 
 
