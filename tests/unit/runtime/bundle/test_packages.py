@@ -119,8 +119,9 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = torch.nn.Linear(4, 2).eval()
     out = tmp_path_factory.mktemp("linear") / "b"
     dims = {"input": {0: aotpipe.Dim("batch", min=1, max=8)}}
+    targets = ["iree-vmvx", "iree-cpu-host"]
     aotpipe.build(
-        model, args=(torch.ones(3, 4),), dynamic_shapes=dims, targets=["iree-vmvx"], out=out, latency=False
+        model, args=(torch.ones(3, 4),), dynamic_shapes=dims, targets=targets, out=out, latency=False
     )
     return out
 
@@ -177,17 +178,22 @@ def test_mlflow_loads_its_model(linear: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(mlflow.pyfunc.load_model(str(out)).predict(CALL)["output"], answer(linear))
 
 
-@pytest.mark.parametrize("most_bytes", [tensor_file.SHARD_BYTES, 8])
-def test_the_runtime_alone_runs_program_and_weights(linear: Path, tmp_path: Path, most_bytes: int) -> None:
-    """The lines of docs/bundle.md, also of weights in several files."""
+@pytest.mark.parametrize(
+    ("target", "most_bytes", "workspace"),
+    [("iree-vmvx", tensor_file.SHARD_BYTES, ()), ("iree-cpu-host", 8, ("--input=&4096xi8",))],
+)
+def test_the_runtime_alone_runs_program_and_weights(
+    linear: Path, tmp_path: Path, target: str, most_bytes: int, workspace: tuple[str, ...]
+) -> None:
+    """The lines of docs/bundle.md."""
     arrays = tensor_file.read(linear / "weights.safetensors")
     shards = tensor_file.write_shards(arrays, tmp_path, "weights", most_bytes=most_bytes)
     done = subprocess.run(
         [
             Path(sys.executable).with_name("iree-run-module"),
-            f"--module={linear}/programs/iree-vmvx/program.vmfb",
+            f"--module={linear}/programs/{target}/program.vmfb",
             *(f"--parameters=model={each.path}" for each in shards),
-            *("--device=local-sync", "--function=forward", "--input=2x4xf32=0 1 2 3 4 5 6 7"),
+            *("--device=local-sync", "--function=forward", "--input=2x4xf32=0 1 2 3 4 5 6 7", *workspace),
         ],
         capture_output=True,
         text=True,
