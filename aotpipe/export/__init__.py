@@ -170,6 +170,7 @@ def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], 
             break
     else:
         raise AssertionError("without AUTO there is nothing left to settle")
+    auto_dims.write_constants(traced.program)
     found = signatures.signature(entry, traced.program, resolved.ranges)
     if not entry.guarded:
         specializations.require_no_comparison(entry, traced.program, found, traced.log)

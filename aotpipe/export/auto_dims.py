@@ -8,6 +8,7 @@ multiple `16*x_0`, or a constant, which a finding names with the user's line.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ from typing import Any, Final
 
 import sympy
 import torch
+from torch._subclasses.fake_tensor import FakeTensor  # the public name of its module gives no type
+from torch.export import ExportedProgram
 from torch.utils._sympy import functions as fn  # torch's symbolic sizes are made of these classes
 
 from aotpipe.core.dims import Auto, Dim
@@ -45,6 +48,26 @@ class Resolved:
 def without_auto(dims: Mapping[str, Mapping[int, Dim | Auto]]) -> dict[str, dict[int, Dim | Auto]]:
     """The named Dims alone."""
     return {name: {axis: d for axis, d in axes.items() if isinstance(d, Dim)} for name, axes in dims.items()}
+
+
+def write_constants(program: ExportedProgram) -> None:
+    """Give inputs whose sizes torch found to be constants these numbers.
+
+    It leaves a symbol that stands for a number, which the compilers take for a size that varies.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if not isinstance(value, FakeTensor) or not value._has_symbolic_sizes_strides:  # noqa: SLF001
+            continue
+        shape, strides = (tuple(map(_number, each)) for each in (value.shape, value.stride()))
+        if any(map(operator.is_not, (*shape, *strides), (*value.shape, *value.stride()))):
+            with value.fake_mode:
+                node.meta["val"] = torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+
+
+def _number(size: int | torch.SymInt) -> int | torch.SymInt:
+    known = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
+    return size if known is None else known
 
 
 def resolve(entry: CanonicalEntry, traced: Traced) -> Resolved:

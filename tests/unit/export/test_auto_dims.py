@@ -40,6 +40,14 @@ def test_a_constant_is_named_with_its_line() -> None:
     assert found.entries[0].signature.symbols == ()
 
 
+def test_a_constant_is_a_number_in_the_program() -> None:
+    """It was a symbol that stands for one, and the compilers took the size for one that varies."""
+    found = exported(lambda x: torch.view_as_complex(x), ones(5, 2), shapes={"x": {0: AUTO, 1: AUTO}})
+    [node] = found.entries[0].program.graph.find_nodes(op="placeholder")
+    assert [type(size) for size in node.meta["val"].shape] == [torch.SymInt, int]
+    assert type(node.meta["val"].stride(0)) is int
+
+
 def test_bounds_are_kept_and_narrowed() -> None:
     def small(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.shape[0] <= 5 else x

@@ -8,6 +8,7 @@ than `ceil_mode` asks for; so the padding of that mode is made here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple, Self
 
@@ -69,6 +70,7 @@ def convolution(given: Convolution) -> Any:
 
 
 def avg_pool(
+    rank: int,
     x: torch.Tensor,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
@@ -77,10 +79,15 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    rank = len(kernel)
-    sizes = x.shape[-rank:]
-    stride, padding, _, ends = _slide(sizes, kernel, stride, padding, ceil=ceil_mode)
     pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
+    rest = (ceil_mode, count_include_pad, divisor_override)
+    if x.dim() == rank + 1:  # the compiler takes no image without a batch
+        return pool(x.unsqueeze(0), kernel, stride, padding, *rest).squeeze(0)
+    given = (kernel, stride, padding)
+    kernel, sizes = _each(kernel, rank), x.shape[-rank:]
+    stride, padding, _, ends = _slide(sizes, kernel, stride, padding, ceil=ceil_mode)
+    if _is_short(given, rank):
+        return pool(x, kernel, stride, padding, *rest)
     if ends is None:
         counts = any(padding) and not count_include_pad
         if static(x.shape[0]) or divisor_override or counts or ceil_mode or not x.is_floating_point():
@@ -140,6 +147,7 @@ def adaptive_avg_pool(x: torch.Tensor, output_size: Sequence[int]) -> Any:
 
 
 def max_pool_with_indices(
+    rank: int,
     x: torch.Tensor,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
@@ -147,15 +155,17 @@ def max_pool_with_indices(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> Any:
-    rank = len(kernel)
-    op = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[rank]
+    op = aten.max_pool2d_with_indices if rank == 2 else aten.max_pool3d_with_indices
+    if x.dim() == rank + 1:  # the compiler takes no image without a batch
+        values, indices = op(x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode)
+        return values.squeeze(0), indices.squeeze(0)
+    given = (kernel, stride, padding, [step - 1 for step in dilation])
+    kernel = _each(kernel, rank)
     stride, padding, dilation, ends = _slide(
         x.shape[-rank:], kernel, stride, padding, dilation, ceil=ceil_mode
     )
-    if x.dim() == rank + 1:
-        # The compiler's pooling has a batch, and dies on one number for all dims.
-        values, indices = op(x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode)
-        return values.squeeze(0), indices.squeeze(0)
+    if _is_short(given, rank):
+        return op(x, kernel, stride, padding, dilation, ceil_mode)
     if not x.is_floating_point():
         if not all(map(static, x.shape[2:])):
             return NotImplemented
@@ -244,6 +254,15 @@ def _moved(
     return flat
 
 
+def _is_short(given: Sequence[Sequence[int]], rank: int) -> bool:
+    """Whether one number stands for all dims, or no stride for the kernel's: the compiler miscounts the dims.
+
+    What torch leaves out of a call, as it is the default (0), is no such number.
+    """
+    kernel, stride, *rest = given
+    return len(kernel) != rank or len(stride) != rank or any(len(each) != rank and any(each) for each in rest)
+
+
 def _each(numbers: Sequence[int], rank: int) -> list[int]:
     return list(numbers) * rank if len(numbers) == 1 else list(numbers)
 
@@ -251,8 +270,8 @@ def _each(numbers: Sequence[int], rank: int) -> list[int]:
 DECOMPOSITIONS: Table = {
     aten._adaptive_avg_pool2d.default: adaptive_avg_pool,
     aten._adaptive_avg_pool3d.default: adaptive_avg_pool,
-    aten.avg_pool2d.default: avg_pool,
-    aten.avg_pool3d.default: avg_pool,
-    aten.max_pool2d_with_indices.default: max_pool_with_indices,
-    aten.max_pool3d_with_indices.default: max_pool_with_indices,
+    aten.avg_pool2d.default: partial(avg_pool, 2),
+    aten.avg_pool3d.default: partial(avg_pool, 3),
+    aten.max_pool2d_with_indices.default: partial(max_pool_with_indices, 2),
+    aten.max_pool3d_with_indices.default: partial(max_pool_with_indices, 3),
 }
