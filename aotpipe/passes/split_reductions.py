@@ -8,6 +8,10 @@ time, and a long dim in two steps.
 The compiler also fuses a sum over several dims with the product that is summed, and makes a contraction of it
 that it then refuses where a factor has one of those dims only by broadcasting (`vector.contract`, IREE 3.13).
 `split(module)` sums such a product over its last dim first, then over the others.
+
+A dim whose size varies, or is a prime, has no parts of one size, and a running sum (`cumsum`), which torch
+takes in float64, has none at all. `widen(module)` lets such sums be computed in float64, which costs a tenth
+of a small sum and nothing of one that waits for memory.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import is_one
@@ -25,8 +30,12 @@ from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
 _SUM: Final = _ATEN.sum.dim_IntList
+_RUNNING: Final = _ATEN.cumsum.default
 # With this many elements, one running total rounds visibly more than torch's sum in pairs.
 _MANY: Final = 1024
+# Of no more than these the sum is off by less than 1e-6, and a part of a sum that is split has no more, of up
+# to 16 million elements.
+_FEW: Final = 4096
 # A shorter part is not worth a second sum.
 _LEAST: Final = 8
 
@@ -38,6 +47,27 @@ def split(module: GraphModule) -> bool:
     return rewrite(
         module, found, lambda emit, node: (_by_dims if _has_many(node) else _last_first)(emit, node)
     )
+
+
+def widen(module: GraphModule) -> bool:
+    """Compute sums in float64 that may be of many elements one after another; gives whether there was one."""
+    sums = [node for node in module.graph.nodes if node.target in (_SUM, _RUNNING)]
+    return rewrite(module, filter(_may_be_long, sums), _wide)
+
+
+def _may_be_long(node: Node) -> bool:
+    shape = value_of(node.args[0]).shape
+    if value_of(node).dtype is not torch.float32:
+        return False
+    return not statically_known_true(prod(shape[dim] for dim in _dims(node)) <= _FEW)
+
+
+def _wide(emit: Emitter, node: Node) -> Node:
+    if node.target is _SUM:
+        total = emit(_SUM, node.args[0], _dims(node), ops.arguments(node)["keepdim"], dtype=torch.float64)
+    else:
+        total = emit(_RUNNING, emit(ops.CAST, node.args[0], dtype=torch.float64), *_dims(node))
+    return emit(ops.CAST, total, dtype=torch.float32)
 
 
 def _last_first(emit: Emitter, node: Node) -> Node:
@@ -85,6 +115,8 @@ def _has_many(node: Node) -> bool:
 def _dims(node: Node) -> list[int]:
     rank = value_of(node.args[0]).dim()
     given = ops.arguments(node)["dim"]
+    if isinstance(given, int):
+        given = [given]
     # A 0-d tensor has no dim, but torch accepts 0 and -1.
     return sorted(dim % rank for dim in given) if given and rank else list(range(rank))
 

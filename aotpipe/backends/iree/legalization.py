@@ -22,7 +22,7 @@ from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
 from aotpipe.backends.iree.tuning import channels_last, convolution, depthwise
-from aotpipe.passes import decompositions, ops
+from aotpipe.passes import decompositions, ops, split_reductions
 from aotpipe.passes.decompositions import Decomposition, blas, losses
 from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.ranges import Ranges
@@ -142,6 +142,15 @@ _PLAIN: Final = LegalizationRules(
     size_refusal=size_refusal,
 )
 CPU: Final = replace(
-    _PLAIN, range_passes=(*_PLAIN.range_passes, truncate), graph_passes=(channels_last.mark_products,)
+    _PLAIN,
+    # XLA's and a GPU's sums are of parts anyway, and not each GPU has float64.
+    program_passes=(*_PLAIN.program_passes, split_reductions.widen),
+    range_passes=(*_PLAIN.range_passes, truncate),
+    graph_passes=(channels_last.mark_products,),
 )
-GPU: Final = replace(CPU, decompositions=partial(_table_with, convolution.on_gpu), graph_passes=())
+GPU: Final = replace(
+    CPU,
+    decompositions=partial(_table_with, convolution.on_gpu),
+    program_passes=_PLAIN.program_passes,
+    graph_passes=(),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 from torch.export import Dim
@@ -33,6 +34,33 @@ def test_float64_is_cast_to_integers_by_its_bits() -> None:
     with load(program, replace(lowered, module=module), "vmvx") as runner:
         for x in (several, few):
             compare(runner, program, net, (x,))
+
+
+class Narrow(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float()
+
+
+def test_float64_is_cast_to_float32_by_its_bits() -> None:
+    exponents = torch.arange(-160, 140, dtype=torch.float64)
+    random = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 1
+    halves = 1 + torch.tensor([1.0, 3.0, 2.0, 0.5, 1.5]).double() * 2.0**-24  # between two, and beside that
+    several = torch.cat(
+        [
+            *(random * 2**exponents, -random * 2**exponents, halves, -halves, halves * 2.0**-149),
+            torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 5e-324, 1e308]).double(),
+            torch.tensor([torch.finfo(torch.float32).max, 2.0**128 - 2.0**103, 2.0**128 - 2.0**103 - 2**76]),
+        ]
+    )
+    net = Narrow().eval()
+    program = legal(net, (several,), dynamic_shapes=({0: Dim("rows", min=2, max=999)},))
+    lowered = importer.lower(program)
+    module = rewritten(lowered.module, [float64_casts.FIX.apply])
+    assert module is not None
+    with load(program, replace(lowered, module=module), "vmvx") as runner:
+        [found] = runner.infer({"x": several.numpy()}).values()
+    np.testing.assert_array_equal(found, several.float().numpy())
+    assert (np.signbit(found) == np.signbit(several.numpy()))[~np.isnan(found)].all()
 
 
 class Truncated(nn.Module):
