@@ -70,7 +70,10 @@ def _accumulated(
         return tensor.to(dtype)
     if dtype in HALF:
         return op(tensor.float(), dims, keepdim).to(dtype)
-    return op(tensor.to(dtype), dims, keepdim) if tensor.dtype != dtype else NotImplemented
+    if dtype is torch.bool:
+        return op(tensor.to(dtype).to(torch.int64), dims, keepdim).to(dtype)
+    # Without its dtype, a sum of int32 is one of int64.
+    return op(tensor.to(dtype), dims, keepdim, dtype=dtype) if tensor.dtype != dtype else NotImplemented
 
 
 def sum_dim(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
 OPS = [
@@ -31,3 +33,22 @@ OPS = [
 @pytest.mark.parametrize("op", OPS)
 def test_equal_to_eager(op: str, dtype: str) -> None:
     check_op(op, dtype, among=OPS)
+
+
+class Narrow(torch.nn.Module):
+    """Sums and products in a dtype that is not int64, of another one: as masks are counted."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mask, whole = x > 0, (x * 90).to(torch.int32)
+        dtypes = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool, torch.float16, torch.float32)
+        return (
+            *(mask.sum(-1, dtype=dtype) for dtype in dtypes),
+            *(whole.sum((0, 1), dtype=dtype) for dtype in dtypes[:5]),
+            *(whole.prod(-1, dtype=dtype) for dtype in dtypes[:5]),
+            mask.prod(0, dtype=torch.int32),
+            mask.sum(dtype=torch.int32),
+        )
+
+
+def test_sums_of_another_dtype() -> None:
+    check(Narrow(), (torch.randn(3, 5, generator=torch.Generator().manual_seed(0)),))
