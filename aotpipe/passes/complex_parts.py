@@ -40,7 +40,7 @@ def split(module: GraphModule) -> bool:
 def _is_complex(value: object) -> bool:
     if isinstance(value, Node):
         tensor = value.meta.get("val")
-        return isinstance(tensor, torch.Tensor) and tensor.dtype == torch.complex64
+        return isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.complex64, torch.complex128)
     return isinstance(value, complex)
 
 
@@ -49,6 +49,7 @@ class _Split:
         self.module = module
         self.parts: dict[Node, Parts] = {}
         self.emit: Emitter
+        self.dtype = torch.float32  # of the parts of the node that is written
 
     def run(self) -> None:
         for node in list(self.module.graph.nodes):
@@ -56,6 +57,7 @@ class _Split:
                 continue
             self.emit = Emitter(self.module, node)
             if _is_complex(node) and node.target in _RULES:
+                self.dtype = node.meta["val"].dtype.to_real()
                 if (found := _RULES[node.target](self, node)) is not None:
                     self.parts[node] = found
             elif node.target is _ATEN.view_as_real.default:
@@ -77,15 +79,18 @@ class _Split:
             return Parts(value.real, value.imag)
         if not _is_complex(value):
             # Eager makes a complex number of it first: no part is rounded, or divided, as its own dtype is.
-            kind = getattr(value.meta["val"], "dtype", None) if isinstance(value, Node) else None
-            is_other = kind not in (None, torch.float32)
-            return Parts(self.emit(ops.CAST, value, dtype=torch.float32) if is_other else value, None)
+            return Parts(self.cast(value), None)
         if value not in self.parts:
             pair = self.emit(_ATEN.view_as_real.default, value)
             rank = value.meta["val"].dim()
             real, imag = (self.emit(_ATEN.select.int, pair, rank, part) for part in (0, 1))
-            return Parts(real, imag)
-        return self.parts[value]
+            return Parts(self.cast(real), self.cast(imag))
+        return Parts(*map(self.cast, self.parts[value]))
+
+    def cast(self, value: Any) -> Any:
+        """A tensor in the dtype of the parts; a number as it is."""
+        kind = getattr(value.meta["val"], "dtype", None) if isinstance(value, Node) else None
+        return value if kind in (None, self.dtype) else self.emit(ops.CAST, value, dtype=self.dtype)
 
     def both(self, value: Any) -> tuple[Any, Any]:
         """The parts of an operand, the imaginary one as a tensor of zeros where there is none."""
@@ -95,8 +100,14 @@ class _Split:
 
 def _each(split_: _Split, node: Node) -> Parts:
     """An op that moves, adds up or negates the elements of its first operand."""
-    real, imag = split_.both(node.args[0])
-    return Parts(*(split_.emit(node.target, part, *node.args[1:], **node.kwargs) for part in (real, imag)))
+    # The parts have its dtype by now.
+    options = {name: value for name, value in node.kwargs.items() if name != "dtype"}
+    parts = split_.both(node.args[0])
+    return Parts(*(split_.emit(node.target, part, *node.args[1:], **options) for part in parts))
+
+
+def _cast(split_: _Split, node: Node) -> Parts:
+    return Parts(*split_.both(node.args[0]))
 
 
 def _joined(split_: _Split, node: Node) -> Parts:
@@ -167,7 +178,7 @@ def _quotient(split_: _Split, node: Node) -> Parts | None:
 
 def _filled(split_: _Split, node: Node) -> Parts:
     value = complex(node.args[1])  # type: ignore[arg-type]
-    options = {**node.kwargs, "dtype": torch.float32}
+    options = {**node.kwargs, "dtype": split_.dtype}
     return Parts(
         *(split_.emit(node.target, node.args[0], part, **options) for part in (value.real, value.imag))
     )
@@ -204,6 +215,7 @@ _LINEAR: Final = ops.REARRANGES | ops.overloads(
 _RULES: Final[Mapping[Any, Rule]] = {
     **dict.fromkeys(_LINEAR, _each),
     _ATEN.complex.default: _given,
+    ops.CAST: _cast,
     _ATEN.full.default: _filled,
     _ATEN.cat.default: _joined,
     _ATEN.where.self: _chosen,

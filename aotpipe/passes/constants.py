@@ -7,7 +7,8 @@ such constants, become nothing and a clone. torch cannot functionalize a body th
 (`FunctionalTensor on its own`), so this runs before any decomposition. The program given is left as it was;
 it is given back as it is when there is nothing to lift.
 
-`fold(programs, rules)` computes at build time what depends on no input and has no lowering or is a scan.
+`fold(programs, rules)` computes at build time what depends on no input and has no lowering, or is a scan, or
+what the backend would rather not compute.
 Sines in float64 of a position table, or the factors of a weight, are the same in every call. Where such an op
 depends on constants and on weights that no entry point writes only, what leads to it runs in eager, and the
 last values that do not depend on an input become constants of the program. All else stays as it was: a
@@ -146,6 +147,7 @@ def _fold(program: ExportedProgram, rules: LegalizationRules, written: Collectio
             fixed[node] = None
             if (
                 node.target is _SCAN
+                or rules.folds(node)
                 or refusal(node, rules)
                 or any(operand in lacking for operand in node.all_input_nodes)
             ):

@@ -43,6 +43,8 @@ class LegalizationRules:
             may register ops at any time.
         refusal: Why the backend cannot lower a node that calls an ATen op on tensors; empty where it can.
         size_refusal: The same for a Python function of sizes.
+        folds: Whether a node is to be computed at build time where no input leads to it, though there is a
+            lowering.
         needs_bounded_sizes: Whether each size that only a run knows needs an upper bound.
         program_passes: Run in this order on each graph of a program, bodies of control flow too, after its
             decomposition; each tells whether it changed the graph.
@@ -55,6 +57,7 @@ class LegalizationRules:
     decompositions: Callable[[], Mapping[Any, Callable[..., Any]]]
     refusal: Callable[[Node], str]
     size_refusal: Callable[[Any], str] = lambda _: ""
+    folds: Callable[[Node], bool] = lambda _: False
     needs_bounded_sizes: bool = False
     program_passes: tuple[Callable[[GraphModule], bool], ...] = (
         strided_reads.gather,

@@ -36,15 +36,15 @@ _TRUNC: Final = aten.trunc.default
 # What these give has no fraction.
 _WHOLE: Final = ops.overloads("trunc floor ceil round")
 
-_DTYPES: Final = frozenset({torch.complex128, torch.complex32, torch.uint16, torch.uint64})
+_DTYPES: Final = frozenset({torch.complex32, torch.uint16, torch.uint64})
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
 
 # Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
 _NAMED_ONLY: Final = ops.overloads("as_strided_scatter erfinv lgamma multinomial polygamma resize")
 
-# Functions that a compiled program would call a C library for, which it does not link.
+# Functions of which a program calls the C library for float64 (`fixes/flags/c_library_math.py`).
 _DOUBLE: Final = ops.overloads(
-    "acos asin atan atan2 cos sin tan tanh erf gelu log10 log2 fmod.Tensor remainder.Scalar remainder.Tensor"
+    "acos asin atan atan2 cos sin tan tanh log10 log2 fmod.Tensor remainder.Scalar remainder.Tensor"
 )
 
 _OF_REALS: Final = ops.overloads("acos acosh asin asinh atan atanh")
@@ -62,15 +62,18 @@ def refusal(node: Node) -> str:
         if value.dtype in _DTYPES:
             return f"{NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
     for value in ops.tensors(node):
-        if value.dtype == torch.float64 and node.target in _DOUBLE:
-            return f"{NO_LOWERING} for float64"
-        if value.dtype == torch.complex64 and node.target in _OF_REALS:
-            return f"{NO_LOWERING} for complex64"
+        if value.is_complex() and node.target in _OF_REALS:
+            return f"{NO_LOWERING} for {str(value.dtype).removeprefix('torch.')}"
     if node.target in _FLOATING and not next(ops.tensors(node)).is_floating_point():
         return _WINDOWS
     if node.target in REASONS:
         return REASONS[node.target]
     return "" if node.target is depthwise.OP or _is_known(node.target) else NO_LOWERING
+
+
+def folds(node: Node) -> bool:
+    """Whether a node calls the C library, which a table of sines is not worth."""
+    return node.target in _DOUBLE and any(value.dtype is torch.float64 for value in ops.tensors(node))
 
 
 def size_refusal(function: object) -> str:
@@ -140,6 +143,7 @@ _PLAIN: Final = LegalizationRules(
     decompositions=partial(_table_with, convolution.on_cpu),
     refusal=refusal,
     size_refusal=size_refusal,
+    folds=folds,
 )
 CPU: Final = replace(
     _PLAIN,

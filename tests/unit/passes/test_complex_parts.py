@@ -6,7 +6,11 @@ import pytest
 import torch
 from torch.export import export
 
+from aotpipe.backends.iree.compile import compiler
+from aotpipe.backends.iree.lower import importer
+from aotpipe.core.targets import Target
 from aotpipe.passes import complex_parts
+from tests.programs import through
 from tests.programs.through import check
 from tests.sweep import sweep
 from tests.unit.passes import legal
@@ -99,3 +103,37 @@ def test_leaves_real_programs_alone_and_splits_the_rest() -> None:
     assert products
     assert not any(node.meta["val"].is_complex() for node in products)
     torch.testing.assert_close(program.module()(x), Turn()(x))
+
+
+class Double(torch.nn.Module):
+    """complex128 beside float64, float32, complex64 and numbers: no part is rounded to float32."""
+
+    def forward(self, z: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        single = z.to(torch.complex64)
+        return (
+            *(z + x, z * x, z / x, x / z, 0.1 - z, z * 0.1, z + 0.1j, z * z.conj(), z**2, z**x, z - single),
+            *(single * x.float(), single * x, torch.cat([z, single]), torch.where(x > 0, z, single)),
+            *(
+                z.sum(0),
+                z.mean(),
+                z.abs(),
+                z.angle(),
+                torch.exp(z),
+                torch.log(z),
+                torch.sqrt(z),
+                torch.tanh(z),
+            ),
+            *(z @ z.mH, torch.polar(x.abs(), x), z.cumsum(0), single.to(torch.complex128) * z, z == single),
+            *(torch.full((2,), 0.1 + 0.2j, dtype=torch.complex128), single.sum(0, dtype=torch.complex128)),
+        )
+
+
+def test_numbers_of_double_precision() -> None:
+    draw = torch.Generator().manual_seed(0)
+    z = torch.randn(3, 4, dtype=torch.complex128, generator=draw)
+    program = through.legal(Double(), (z, torch.randn(3, 4, dtype=torch.float64, generator=draw)))
+    payload = compiler.compile(importer.lower(program), Target.parse("iree-cpu-host")).payload
+    with through.load_payload(program, payload, "local-sync") as runner:
+        through.compare(
+            runner, program, Double(), (z, torch.randn(3, 4, dtype=torch.float64, generator=draw))
+        )

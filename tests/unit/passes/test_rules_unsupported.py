@@ -28,7 +28,7 @@ def test_rows_are_sorted_and_counted() -> None:
     assert found[0].where is None
 
 
-@pytest.mark.parametrize("dtype", [torch.complex128, torch.uint16])
+@pytest.mark.parametrize("dtype", [torch.uint64, torch.uint16])
 def test_a_dtype_without_a_lowering(dtype: torch.dtype) -> None:
     program = Program()
     program.call(aten.full.default, [2], 1, dtype=dtype)
@@ -46,15 +46,13 @@ def test_an_op_of_a_branch_is_found_with_its_line() -> None:
     assert caught.value.where.path.endswith("test_rules_unsupported.py")
 
 
-def test_reasons_of_factors_sizes_and_double_precision() -> None:
+def test_reasons_of_factors_and_sizes() -> None:
     program = Program()
     x = program.input((3, 3), dtype=torch.float64)
     program.call(aten._linalg_eigh.default, x)
-    program.call(aten.tanh.default, x)
     program.call(aten.bincount.default, x)
     reasons = {row.name: row.reason for row in unsupported(program.module, legalization())}
     assert "factors a matrix" in reasons["aten._linalg_eigh.default"]
-    assert "float64" in reasons["aten.tanh.default"]
     assert "depends on data" in reasons["aten.bincount.default"]
 
 

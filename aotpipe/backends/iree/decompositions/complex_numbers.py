@@ -17,8 +17,8 @@ from aotpipe.passes.decompositions.entries import Decomposition, Value, promoted
 
 aten = torch.ops.aten
 
-_TANH_ONE = 11.0
-"""From there on the real part of tanh is 1 in float32."""
+_TANH_ONE = {torch.complex64: 11.0, torch.complex128: 20.0}
+"""From there on the real part of tanh is 1."""
 _POWERS = 16
 """Up to which exponent a power is a product."""
 
@@ -56,12 +56,12 @@ def cosh(z: Tensor) -> Tensor:
 
 def tanh(z: Tensor) -> Tensor:
     """W. Kahan, "Branch cuts for complex elementary functions" (1987)."""
-    x, tangent = z.real, torch.tan(z.imag)
+    x, tangent, most = z.real, torch.tan(z.imag), _TANH_ONE[z.dtype]
     beta = 1 + tangent * tangent
-    held = x.clamp(-_TANH_ONE, _TANH_ONE)
+    held = x.clamp(-most, most)
     s = torch.sinh(held)
     d = 1 + beta * s * s
-    is_far = x.abs() > _TANH_ONE
+    is_far = x.abs() > most
     one = torch.where(x < 0, -1.0, 1.0)
     far = 4 * torch.sin(z.imag) * torch.cos(z.imag) * torch.exp(-2 * x.abs())
     real = torch.where(is_far, one, beta * torch.sqrt(1 + s * s) * s / d)
@@ -167,14 +167,12 @@ def _widely(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_complex(function: Callable[..., Any]) -> Decomposition:
-    """A function where an operand is of complex64, and none of double precision."""
+    """A function where an operand is complex."""
 
     def decompose(*operands: Any, **options: Any) -> Any:
-        dtypes = {value.dtype for value in operands if isinstance(value, Tensor)}
-        has_complex = torch.complex64 in dtypes or any(isinstance(value, complex) for value in operands)
-        if not has_complex or torch.complex128 in dtypes or torch.float64 in dtypes:
-            return NotImplemented
-        return function(*operands, **options)
+        tensors = (value.is_complex() for value in operands if isinstance(value, Tensor))
+        has_complex = any(tensors) or any(isinstance(value, complex) for value in operands)
+        return function(*operands, **options) if has_complex else NotImplemented
 
     return decompose
 

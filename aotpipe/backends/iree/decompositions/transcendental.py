@@ -1,4 +1,4 @@
-"""Transcendental and special functions, to float32's accuracy; float64 stays as it is.
+"""Transcendental and special functions, to float32's accuracy; float64 stays as it is, but for erf.
 
 The compiler computes tanh, sinh, asinh, atanh and elu from exponentials and logarithms, which cancel near
 zero (an error of 1e-7 however small the argument) and for negative arguments (asinh: 1e-2), and has a short
@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 from torch._decomp import decomposition_table
 
-from aotpipe.passes.decompositions.entries import Decomposition, Table, floating, wide
+from aotpipe.passes.decompositions.entries import Decomposition, Table, either, floating, wide
 from aotpipe.passes.decompositions.pointwise import sum_of_powers
 
 aten = torch.ops.aten
@@ -139,12 +139,12 @@ def _signed(size: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def gelu(x: torch.Tensor, *, approximate: str = "none") -> Any:
-    """The compiler's tanh is in its form of the op, too."""
-    if approximate != "tanh" or x.dtype == torch.float64:
-        return NotImplemented
-    single = x.float()
-    inner = (single + 0.044715 * single * single * single) * math.sqrt(2 / math.pi)
-    return (0.5 * single * (1 + torch.tanh(inner))).to(x.dtype)
+    """The compiler's tanh is in its form of the op, too, and numbers of float32 in that of float64."""
+    if approximate != "tanh":
+        return 0.5 * x * (1 + double_erf(x * math.sqrt(0.5))) if x.dtype is torch.float64 else NotImplemented
+    value = x if x.dtype is torch.float64 else x.float()
+    inner = (value + 0.044715 * value * value * value) * math.sqrt(2 / math.pi)
+    return (0.5 * value * (1 + torch.tanh(inner))).to(x.dtype)
 
 
 def _turns(x: torch.Tensor) -> torch.Tensor:
@@ -228,6 +228,58 @@ def erfc(x: torch.Tensor) -> torch.Tensor:
     tail = torch.exp(-size * size) * _scaled_erfc(size)
     tail = torch.where(size > 10.1, 0.0, tail)
     return torch.where(size < 0.5, 1 - torch.erf(x), torch.where(x < 0, 2 - tail, tail))
+
+
+# Of erf(x) / x in x^2 up to 1, and of exp(x^2) erfc(x) in x up to 8 and beyond.
+_ERF: Final = (
+    (9.60497373987051638749, 90.0260197203842689217, 2232.00534594684319226, 7003.32514112805075473,
+     55592.3013010394962768),
+    (1.0, 33.5617141647503099647, 521.357949780152679795, 4594.32382970980127987, 22629.0000613890934246,
+     49267.3942608635921086),
+)  # fmt: skip
+_ERFC_NEAR: Final = (
+    (2.46196981473530512524e-10, 0.564189564831068821977, 7.46321056442269912687, 48.6371970985681366614,
+     196.520832956077098242, 526.445194995477358631, 934.528527171957607540, 1027.55188689515710272,
+     557.535335369399327526),
+    (1.0, 13.2281951154744992508, 86.7072140885989742329, 354.937778887819891062, 975.708501743205489753,
+     1823.90916687909736289, 2246.33760818710981792, 1656.66309194161350182, 557.535340817727675546),
+)  # fmt: skip
+_ERFC_FAR: Final = (
+    (0.564189583547755073984, 1.27536670759978104416, 5.01905042251180477414, 6.16021097993053585195,
+     7.40974269950448939160, 2.97886665372100240670),
+    (1.0, 2.26052863220117276590, 9.39603524938001434673, 12.0489539808096656605, 17.0814450747565897222,
+     9.60896809063285878198, 3.36907645100081516050),
+)  # fmt: skip
+
+
+def _ratio(x: torch.Tensor, form: tuple[tuple[float, ...], tuple[float, ...]]) -> torch.Tensor:
+    over, under = form
+    return polynomial(x, over) / polynomial(x, under)
+
+
+def _double_tail(size: torch.Tensor) -> torch.Tensor:
+    """1 - erf, of numbers from 1 on; the compiler has no erf of float64."""
+    far = torch.where(size < 8, _ratio(size, _ERFC_NEAR), _ratio(size.clamp(min=8), _ERFC_FAR))
+    # Beyond this it is 0, where the quotients of infinity would be NaN.
+    return torch.where(size > 27.3, 0.0, torch.exp(-size * size) * far)
+
+
+def double_erf(x: torch.Tensor) -> torch.Tensor:
+    """Of float64, to within 5e-16."""
+    size = x.abs()
+    near = x * _ratio(x.clamp(-1, 1) ** 2, _ERF)
+    far = 1 - _double_tail(size)
+    return torch.where(size < 1, near, torch.where(x < 0, -far, far))
+
+
+def double_erfc(x: torch.Tensor) -> torch.Tensor:
+    """Of float64, to within 6e-14 of its size."""
+    tail = _double_tail(x.abs())
+    return torch.where(x.abs() < 1, 1 - double_erf(x), torch.where(x < 0, 2 - tail, tail))
+
+
+def _of_double(function: Callable[[torch.Tensor], torch.Tensor]) -> Decomposition:
+    return lambda x: function(x) if x.dtype is torch.float64 else NotImplemented
 
 
 # exp(x^2) erfc(x) = t * P(t) with t = 1 / (1 + x / 2).
@@ -369,7 +421,8 @@ DECOMPOSITIONS: Table = {
     aten.cos.default: single(cos),
     aten.tan.default: single(tan),
     aten.acosh.default: _single(acosh),
-    aten.erfc.default: _single(erfc),
+    aten.erf.default: _of_double(double_erf),
+    aten.erfc.default: either(_single(erfc), _of_double(double_erfc)),
     aten.erfinv.default: _single(erfinv),
     aten.lgamma.default: _single(lgamma),
     aten.digamma.default: _single(digamma),

@@ -16,22 +16,23 @@ from aotpipe.backends.iree.tuning import channels_last, convolution
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from aotpipe.passes import legalize
+from aotpipe.passes import legalize, split_reductions
 from tests.unit.passes.ranges.programs import Program, aten
 
 CONVOLUTION = torch.ops.aten.convolution.default
 
 
-def test_only_convolutions_and_what_reads_them_differ() -> None:
+def test_convolutions_what_reads_them_and_long_sums_differ() -> None:
     on_cpu, on_gpu = dict(legalization.CPU.decompositions()), dict(legalization.GPU.decompositions())
     assert on_cpu.pop(CONVOLUTION) is convolution.on_cpu
     assert on_gpu.pop(CONVOLUTION) is convolution.on_gpu
     assert on_cpu == on_gpu
     for field in fields(legalization.CPU):
-        if field.name not in ("decompositions", "graph_passes"):
+        if field.name not in ("decompositions", "program_passes", "graph_passes"):
             assert getattr(legalization.CPU, field.name) == getattr(legalization.GPU, field.name)
     assert legalization.CPU.graph_passes == (channels_last.mark_products,)
     assert not legalization.GPU.graph_passes
+    assert legalization.CPU.program_passes == (*legalization.GPU.program_passes, split_reductions.widen)
 
 
 X = torch.tensor([1.5, -2.5, 2.999, -0.5, 7.0, 2.5e9])
@@ -59,7 +60,6 @@ def test_what_is_whole_is_cast_as_it_is() -> None:
     ("op", "dtype", "reason"),
     [
         (aten.relu.default, torch.float32, ""),
-        (aten.tanh.default, torch.float64, "float64"),
         (aten.relu.default, torch.uint16, "uint16"),
         (aten.acos.default, torch.complex64, "complex64"),
         (aten.acos.default, torch.float32, ""),

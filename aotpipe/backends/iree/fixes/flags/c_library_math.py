@@ -16,7 +16,12 @@ FIX = Fix(
     diagnostic="undefined symbol",
     apply=Fallback(
         name="against the C library's math functions",
-        add=("--iree-llvmcpu-link-embedded=false", f"--iree-llvmcpu-system-linker-path={LINKER}"),
+        add=(
+            "--iree-llvmcpu-link-embedded=false",
+            f"--iree-llvmcpu-system-linker-path={LINKER}",
+            # What the compiler itself runs, to fold constants, is an embedded ELF all the same.
+            "--iree-opt-const-eval=false",
+        ),
         after=r"undefined symbol: \w+",
     ),
 )
