@@ -23,6 +23,7 @@ MODULES: Final = (
     "drawn",
     "second_draw",
     "third_draw",
+    "fourth_draw",
 )
 """The modules of this folder that declare cases."""
 
