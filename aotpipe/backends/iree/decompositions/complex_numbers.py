@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -139,6 +140,10 @@ def pad(z: Tensor, amounts: Sequence[int], value: complex = 0) -> Any:
     return torch.complex(*(aten.constant_pad_nd.default(part, amounts, number) for part, number in parts))
 
 
+def scattered(op: Any, z: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    return torch.complex(op(z.real, dim, index, source.real), op(z.imag, dim, index, source.imag))
+
+
 def index_put(z: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     if values.dtype != z.dtype:
         return NotImplemented
@@ -213,6 +218,7 @@ _OTHERS: Mapping[Any, Callable[..., Any]] = {
     aten.sub.Tensor: scaled_difference,
     aten.constant_pad_nd.default: pad,
     aten.index_put.default: index_put,
+    **{op: partial(scattered, op) for op in (aten.scatter.src, aten.scatter_add.default)},
 }
 OF_COMPLEX: Mapping[Any, Decomposition] = {
     **{op: _of_complex(_widely(each)) for op, each in _FUNCTIONS.items()},

@@ -33,3 +33,16 @@ class Turn(torch.nn.Module):
 
 def test_program() -> None:
     check(Turn(), (torch.randn(2, 6, 8), torch.randn(6, 4)))
+
+
+class Scatters(torch.nn.Module):
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z, y = torch.complex(x, x * 2 - 1), torch.complex(x.sin(), x.cos())
+        added = y.scatter_add(1, index, z)
+        # Of what is written twice torch does not say which stays.
+        written = y.scatter(-1, torch.arange(4).flip(0).expand(2, 4), z)
+        return torch.view_as_real(added), torch.view_as_real(written)
+
+
+def test_scatters() -> None:
+    check(Scatters(), (torch.randn(2, 4), torch.tensor([[0, 2, 2, 1], [1, 1, 0, 3]])))
