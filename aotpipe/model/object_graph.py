@@ -14,9 +14,10 @@ import pickle
 import sys
 import types
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from random import Random, SystemRandom
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypeVar
@@ -27,6 +28,7 @@ from torch import nn
 
 OWN: Final = ("_parameters", "_buffers", "_modules")
 _MISSING: Final = object()
+_DEEPEST: Final = 20
 _CLOSED: Final = (torch.Tensor, np.ndarray, Random, nn.Module, type, types.ModuleType, Enum, BaseException)
 # Classes of Python's library that keep all their data in attributes.
 _OPEN: Final = frozenset({SimpleNamespace, UserDict, UserList, UserString, ChainMap})
@@ -189,9 +191,21 @@ def items_of(value: Any) -> Iterator[tuple[str, Any]]:
     """What a container, a tuple or an object holds, by name."""
     held = contents(value)
     if isinstance(held, dict):
-        yield from ((str(key), item) for key, item in held.items())
+        yield from zip(names_of(held), held.values(), strict=True)
     elif isinstance(held, list):
         yield from zip(map(str, getattr(value, "_fields", range(len(held)))), held, strict=True)
+
+
+def names_of(keys: Collection[object]) -> list[str]:
+    """A name for each key, no two alike: the text of a plain one, the class and place of an object."""
+    # The text of an object is code of its own, which may be long, or raise.
+    named = [
+        str(key) if type(key) in _PLAIN else f"{type(key).__name__}[{place}]"
+        for place, key in enumerate(keys)
+    ]
+    if len(set(named)) < len(named):  # of 1 and "1" the text is one
+        named = [repr(key) if type(key) in _PLAIN else name for key, name in zip(keys, named, strict=True)]
+    return named
 
 
 def value_of(cell: types.CellType, default: Any) -> Any:
@@ -320,14 +334,16 @@ class Record(Generic[P]):
     def changed(self, *, but_added: bool = False) -> list[tuple[P, Any]]:
         """The containers and objects that hold something else than before, each with its place.
 
-        A table that only has more in it is among them unless `but_added`.
+        A table that only has more in it is among them unless `but_added`, and so is a copy with more in it
+        that an object holds in its place.
         """
         found = []
         for place, value, items, own in self.held:
             now = contents(value)
             if but_added and isinstance(value, (dict, set)):
                 now = now & items if isinstance(now, set) else {key: now[key] for key in now if key in items}
-            if not (holds_same(now, items) and holds_same(beside(value), own)):
+            alike = _is_grown if but_added and is_object(value) else is_same
+            if not (holds_same(now, items, alike) and holds_same(beside(value), own)):
                 found.append((place, value))
         return found
 
@@ -427,6 +443,21 @@ def is_same(left: object, right: object) -> bool:
         return False
     # Numbers that are equal may differ in what is computed of them: 0.0 and -0.0. NaN is equal to nothing.
     return repr(left) == repr(right) if isinstance(left, float | complex) else bool(left == right)
+
+
+def _is_grown(now: object, before: object, depth: int = 0) -> bool:
+    """Whether a value is the one of before, or a copy of it whose tables have more in them at most."""
+    if is_same(now, before):
+        return True
+    known = is_container(now) or isinstance(now, tuple) or is_object(now)
+    if type(now) is not type(before) or not known or isinstance(now, nn.Module) or depth > _DEEPEST:
+        return False
+    holds, held = contents(now), contents(before)
+    if isinstance(now, set):
+        return bool(holds >= held)
+    if isinstance(now, dict):
+        holds = {key: holds[key] for key in held if key in holds}
+    return holds_same(holds, held, partial(_is_grown, depth=depth + 1))
 
 
 def holds_same(now: Any, before: Any, is_same: Callable[[Any, Any], bool] = is_same) -> bool:

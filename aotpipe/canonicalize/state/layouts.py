@@ -68,6 +68,11 @@ class Tree:
     children: tuple[Leaf | Slot | Tree, ...]
     live: Any = field(compare=False)
 
+    @property
+    def names(self) -> list[str]:
+        """The keys as parts of a path."""
+        return object_graph.names_of(self.keys)
+
 
 Node = Leaf | Slot | Tree
 Snapshot = Leaf | Tree
@@ -101,8 +106,8 @@ def leaves_of(node: Node, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     if not isinstance(node, Tree):
         yield path, node
     else:
-        for key, child in zip(node.keys, node.children, strict=False):
-            yield from leaves_of(child, (*path, str(key)))
+        for name, child in zip(node.names, node.children, strict=False):
+            yield from leaves_of(child, (*path, name))
 
 
 def map_leaves(function: Callable[[Any, Path], Leaf | Slot], node: Node, path: Path = ()) -> Any:
@@ -110,8 +115,8 @@ def map_leaves(function: Callable[[Any, Path], Leaf | Slot], node: Node, path: P
     if not isinstance(node, Tree):
         return function(node, path)
     # A set has keys alone.
-    children = zip(node.keys, node.children, strict=False)
-    made = (map_leaves(function, child, (*path, str(key))) for key, child in children)
+    children = zip(node.names, node.children, strict=False)
+    made = (map_leaves(function, child, (*path, name)) for name, child in children)
     return replace(node, children=tuple(made))
 
 

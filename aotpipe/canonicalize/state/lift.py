@@ -292,8 +292,8 @@ def _fits(
         and snapshot.kind is node.kind
         and snapshot.keys == node.keys
         and all(
-            _fits(child, inner, fits_leaf, (*path, str(key)))
-            for key, child, inner in zip(node.keys, node.children, snapshot.children, strict=False)
+            _fits(child, inner, fits_leaf, (*path, name))
+            for name, child, inner in zip(node.names, node.children, snapshot.children, strict=False)
         )
     )
 

@@ -201,9 +201,9 @@ def _difference(root: Root, path: Path, old: Node, new: Node) -> StateRefused:
                 root, path, what, f"give `{shown(path)}` a length: a deque(maxlen=N), filled at first"
             )
         # A set has keys alone.
-        for key, one, other in zip(old.keys, old.children, new.children, strict=False):
+        for name, one, other in zip(old.names, old.children, new.children, strict=False):
             if one != other:
-                return _difference(root, (*path, str(key)), one, other)
+                return _difference(root, (*path, name), one, other)
     if isinstance(old, Slot) and isinstance(new, Slot) and old.shape != new.shape:
         what = f"grows in every call: its shape is {old.shape}, then {new.shape}"
         hint = (

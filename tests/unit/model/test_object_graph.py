@@ -212,3 +212,21 @@ def test_a_handle_that_has_every_attribute_is_no_object() -> None:
     assert object_graph.own_dict(Answering()) is None
     assert not object_graph.is_object(Answering())
     assert object_graph.contents(Answering()) == {}
+
+
+class Untold:
+    def __str__(self) -> str:
+        raise AttributeError("no text")
+
+    __repr__ = __str__
+
+
+def test_keys_that_have_no_text_have_a_name():
+    """The text of an object is code of the model's own."""
+    assert object_graph.names_of([1, "a", Untold()]) == ["1", "a", "Untold[2]"]
+
+
+def test_keys_of_one_text_have_two_names():
+    module = torch.nn.Module()
+    module.table = {1: torch.nn.Linear(1, 1), "1": torch.nn.Linear(1, 1)}
+    assert len(object_graph.modules_of(module)) == 3
