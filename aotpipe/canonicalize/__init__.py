@@ -18,6 +18,7 @@ from torch import nn
 from aotpipe.canonicalize import example_call, modules, own_generator, specialization
 from aotpipe.canonicalize.inputs import dynamic_shapes, flat_module, pytrees
 from aotpipe.canonicalize.state import discovery
+from aotpipe.canonicalize.values import tensor_subclasses
 from aotpipe.core.stages import Canonical, CanonicalEntry, Finding
 from aotpipe.errors import AotpipeError, ModelImportFailed, SpecInvalid
 from aotpipe.model import source, torch_arrays
@@ -35,6 +36,7 @@ def canonicalize(spec: Spec) -> Canonical:
         TrainMode: The model computes something else in eval mode.
     """
     model = _build(spec)
+    tensor_subclasses.require_own_elements(model)
     findings = modules.check_eval_mode(model, may_draw=spec.random is not None)
     entries = []
     roots: list[Root] = []

@@ -18,8 +18,9 @@ the first way's error when none works.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -37,12 +38,14 @@ from aotpipe.canonicalize.state.slots import State, StateRefused
 from aotpipe.canonicalize.trace import constants
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
+from aotpipe.canonicalize.values import tensor_subclasses
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
 from aotpipe.export import diagnosis, resized_examples, tied_buffers, tracing
 from aotpipe.export.diagnosis import GuardLog, listening
 from aotpipe.model import source
+from aotpipe.model.garbage_collector import makers_of
 from aotpipe.model.object_graph import Root
 
 _MOST_STATES: Final = 24
@@ -465,13 +468,17 @@ def _tried(
 
 
 def _deciding(
-    error: Exception, log: GuardLog, known: Container[FunctionType]
+    error: Exception, log: GuardLog, known: Collection[FunctionType]
 ) -> dict[FunctionType, CodeType]:
     """The functions that an error came from, or that round a size, with their rewritten code."""
     to_blame = [
         function for each in (error, *diagnosis.handled(error)) for function in staging.deciding(each)
     ]
-    new = [function for function in to_blame if function not in known]
+    # One whose code was rewritten before in another function is made anew by each call of the model.
+    codes = {function.__code__ for function in known}
+    made = [function.__code__ for function in to_blame if function.__code__ in codes]
+    makers = (each for code in made for each in makers_of(code) if each.__code__ not in codes)
+    new = [*itertools.islice(makers, 1), *(each for each in to_blame if each not in known)]
     # An array of numpy's of a fixed size may fail in a later function, beside a size that still varies; so
     # may an error that no function is to blame for.
     if diagnosis.is_about_sizes(error) or not new:
@@ -520,7 +527,7 @@ def _export(
         strict = strategy.strict and module is None
         effects = tracing.lost_effects_are_raised() if strict else nullcontext()
         watched = lift.watching(entry.module, entry.state) if module is None and not strict else nullcontext()
-        types = nullcontext() if strict else tracing.types_are_eagers(entry.module)
+        types = nullcontext() if strict else _classes_kept(entry.module, module or entry.module)
         with tracing.refusals_are_raised(), effects, watched, types:
             program = torch.export.export(
                 entry.module if module is None else module, args, kwargs, dynamic_shapes=shapes, strict=strict
@@ -535,6 +542,12 @@ def _export(
 @contextmanager
 def _kernels() -> Iterator[None]:
     with recurrent_layers.scanned(), correlation.traced():
+        yield
+
+
+@contextmanager
+def _classes_kept(model: torch.nn.Module, traced: torch.nn.Module) -> Iterator[None]:
+    with tracing.types_are_eagers(model), tracing.modules_are_keys(model), tensor_subclasses.kept(traced):
         yield
 
 

@@ -11,6 +11,7 @@ Each context manager changes one thing and puts it back:
 - `scans_own_their_carry()`: a tensor that begins a scan is nothing else in it;
 - `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
 - `types_are_eagers(model)`: `type` and `isinstance` answer as in eager;
+- `modules_are_keys(model)`: torch's tables hold modules by their identity;
 - `multiples_are_seen()`: torch sees that a size divides another;
 - `fixed_sizes_are_numbers()`: what is computed of sizes, and the same for all, is a number of Python's;
 - `selections_are_bounded()`: `unique` and `masked_select` give no more elements than they can;
@@ -285,6 +286,29 @@ def types_are_eagers(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for names, name in added:
             names.pop(name, None)
+
+
+@contextmanager
+def modules_are_keys(model: torch.nn.Module) -> Iterator[None]:
+    """Let torch's own tables hold a module by its identity, where its class has a hash of its own.
+
+    torch looks a module up for each attribute that is read of it; a hash that reads one would never end.
+    """
+    kinds = {kind for part in model.modules() for kind in type(part).__mro__ if "__hash__" in vars(kind)}
+    with ExitStack() as stack:
+        for kind in kinds - {torch.nn.Module, object}:
+            if callable(own := vars(kind)["__hash__"]):
+                stack.enter_context(trace.assigned(kind, __hash__=_hash_for_torch(own)))
+        yield
+
+
+def _hash_for_torch(own: Callable[[Any], int]) -> Callable[[Any], int]:
+    @functools.wraps(own)
+    def hashed(module: Any) -> int:
+        asking = sys._getframe(1).f_code.co_filename  # noqa: SLF001  # C has no frame of its own
+        return own(module) if source.is_model_code(asking) else id(module)
+
+    return hashed
 
 
 def multiples_are_seen() -> AbstractContextManager[None]:

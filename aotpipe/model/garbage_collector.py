@@ -7,11 +7,14 @@ them all (0.1 s), and tracing a model causes dozens. They are set aside once, wh
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Final
+
+from aotpipe.model import source
 
 _RARER: Final = 50
 
@@ -64,3 +67,15 @@ def functions_of(code: CodeType) -> list[FunctionType]:
     # Objects that are set aside are found by no walk.
     gc.unfreeze()
     return [each for each in gc.get_referrers(code) if type(each) is FunctionType and each.__code__ is code]
+
+
+def makers_of(code: CodeType) -> list[FunctionType]:
+    """The live functions that make one of a code, the innermost first; this walks all objects."""
+    outer = {code.co_qualname[: found.start()] for found in re.finditer(r"\.<locals>\.", code.co_qualname)}
+    if not outer:
+        return []
+    gc.unfreeze()
+    functions = (each for each in gc.get_objects() if type(each) is FunctionType)
+    named = [each for each in functions if each.__code__.co_qualname in outer]
+    made = [each for each in named if any(one is code for one in source.codes_in(each.__code__))]
+    return sorted(made, key=lambda each: -len(each.__code__.co_qualname))

@@ -406,6 +406,22 @@ def _tensor_or(function: Function) -> Function:
     return either
 
 
+def _of_kind(kind: Any) -> Function:
+    """`torch.LongTensor(values)`, which takes a number of the graph, or a size, for the example's."""
+    dtype = kind().dtype
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        is_list = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
+        if not is_list or isinstance(args[0], torch.Size):
+            return kind(*args, **kwargs)
+        if _has_tensor(args[0]):
+            return _tensor(_given(args[0]), dtype=dtype)
+        has_size = any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(args[0]))
+        return torch.tensor(args[0], dtype=dtype) if has_size else kind(args[0])
+
+    return made
+
+
 def _from_numpy(data: Any) -> torch.Tensor:
     return data if isinstance(data, torch.Tensor) else torch.from_numpy(data)
 
@@ -557,6 +573,10 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     torch.tensor: _tensor_or(torch.tensor),
     torch.as_tensor: _tensor_or(torch.as_tensor),
     torch.from_numpy: _tensor_or(_from_numpy),
+    **{
+        kind: _of_kind(kind)
+        for kind in (torch.Tensor, torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.IntTensor)
+    },
     torch.while_loop: _while_loop,
     **iteration_calls.CALLS,
     operator.getitem: lambda items, index: dynamic_list_methods.opened(items)[index],

@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import dis
 import functools
+import importlib
 import itertools
 import operator
 import sys
@@ -386,6 +387,23 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     ):
         return _called_with_bools(function, args, kwargs, bools)
     return function(*args, **kwargs)
+
+
+def imported(module: str, name: str | None, package: str | None = None) -> Any:
+    """What `import module` binds, or `from module import name`; an empty name is `import module as m`."""
+    if name is None:
+        return __import__(module)
+    found = importlib.import_module(module, package)
+    try:
+        return getattr(found, name) if name else found
+    except AttributeError:
+        inner = f"{found.__name__}.{name}"
+        if inner in sys.modules:
+            return sys.modules[inner]
+        try:
+            return importlib.import_module(inner)
+        except ModuleNotFoundError:
+            raise ImportError(f"cannot import name {name!r} from {found.__name__!r}") from None
 
 
 def _called_with_bools(

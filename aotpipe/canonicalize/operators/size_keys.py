@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
+
+from aotpipe.canonicalize.values import trace
 
 ABSENT: Final = object()
 
@@ -55,6 +58,18 @@ def method(function: Any) -> Callable[..., Any] | None:
 
 
 def _remembered(function: Any, *args: Any, **kwargs: Any) -> Any:
-    if any(map(is_size_key, (*args, *kwargs.values()))):
-        return function.__wrapped__(*args, **kwargs)
-    return function(*args, **kwargs)
+    called = function.__wrapped__ if _is_hash_of_size((args, tuple(kwargs.items()))) else function
+    return called(*args, **kwargs)
+
+
+def _is_hash_of_size(key: object) -> bool:
+    """Whether the hash of a key asks for one of a size that varies, which an object of it may hold."""
+    asked = []
+
+    def of_size(size: torch.SymInt) -> int:
+        asked.append(size)
+        return 0
+
+    with trace.assigned(torch.SymInt, __hash__=of_size), suppress(TypeError):
+        hash(key)
+    return bool(asked)

@@ -83,6 +83,37 @@ class _Counting(Own):
         function.body = self.generic_visit(ast.Module(function.body, [])).body  # type: ignore[attr-defined]
 
 
+class Imports(Own):
+    """Makes assignments of imports, so that a branch may hold one: `m = imported("m")`."""
+
+    def lowered(self, node: ast.stmt) -> list[ast.stmt]:
+        """The statements that one becomes."""
+        found = self.visit(node)
+        return found if isinstance(found, list) else [found]
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        return [
+            self._assigned(
+                node,
+                each.asname or each.name.partition(".")[0],
+                ast.Constant(each.name),
+                ast.Constant("" if each.asname else None),
+            )
+            for each in node.names
+        ]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.stmt]:
+        module = ast.Constant("." * node.level + (node.module or ""))
+        package = [load("__package__")] if node.level else []
+        return [
+            self._assigned(node, each.asname or each.name, module, ast.Constant(each.name), *package)
+            for each in node.names
+        ]
+
+    def _assigned(self, node: ast.stmt, name: str, *arguments: ast.expr) -> ast.stmt:
+        return ast.copy_location(assign(name, calling("imported", *arguments)), node)
+
+
 class Matches(_Counting):
     """Rewrites the matches of all patterns, but for `|` of such as set names.
 

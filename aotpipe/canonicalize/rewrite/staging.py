@@ -235,6 +235,9 @@ def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list
     """
     # Neither Python's own, nor torch's, nor ours: what the model calls them with is to blame.
     codes = [code for code in codes if source.is_model_code(code.co_filename)]
+    # Who asks for the hash of an object decides: it may remember results (`functools.cache`), or hold keys.
+    while codes and codes[-1].co_name == "__hash__" and operators in codes[-1].co_consts:
+        codes.pop()
     if not codes:
         return []
     # A function that another one makes is made anew by each call of that.

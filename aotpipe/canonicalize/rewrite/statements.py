@@ -43,6 +43,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
 from aotpipe.canonicalize.rewrite.dataflow import Assigned, Liveness, assigned, mentions, reference
 from aotpipe.canonicalize.rewrite.definite_assignment import assert_set
 from aotpipe.canonicalize.rewrite.desugaring import (
+    Imports,
     Matches,
     Suppressions,
     Walrus,
@@ -68,7 +69,7 @@ from aotpipe.canonicalize.values.trace import GENERATED
 
 _GIVEN: Final = "__aotpipe_of_values"
 # What keeps the variables that it names for longer than a statement.
-_STAYS: Final = (ast.Return, ast.Yield, ast.YieldFrom, ast.Delete, ast.Import, ast.ImportFrom)
+_STAYS: Final = (ast.Return, ast.Yield, ast.YieldFrom, ast.Delete)
 _LASTING: Final = (*SCOPES, ast.GeneratorExp)
 
 
@@ -77,6 +78,8 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     if _is_opaque(function):
         return None
     fill_super(function)
+    imports = Imports()
+    function.body = [each for node in function.body for each in imports.lowered(node)]
     variables = list(dict.fromkeys([*_parameters(function), *assigned(function.body).names]))
     if is_generator(function):
         function.decorator_list = []

@@ -30,6 +30,7 @@ from aotpipe.canonicalize.values import chosen_object, frozen_dataclasses, host_
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.tensor_subclasses import plain
 
 Values = tuple[Any, ...]
 Replacement = Callable[[torch.Tensor], torch.Tensor]
@@ -382,7 +383,7 @@ def note_sizes(summary: EffectSummary, join: Callable[[], object]) -> None:
 
 def unaliased(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Tensors that share no memory with the operands or each other, in the same layout on every path."""
-    return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
+    return tuple(plain(tensor).clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
 
 def depth() -> int:

@@ -34,6 +34,7 @@ from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_c
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
 from aotpipe.canonicalize.values.optional_values import assume, assuming
+from aotpipe.canonicalize.values.tensor_subclasses import plain
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 
@@ -107,7 +108,7 @@ def _branch(
         _union(each.outer for each in summaries), _union(each.written for each in summaries)
     )
     outer, written = shared.outer, shared.written
-    chosen = torch_functions.predicate(test)
+    chosen = plain(torch_functions.predicate(test))
     for each, holds in zip(summaries, (True, False), strict=True):
         add_size_asserts(each.size_conditions, chosen, holds=holds)
     claimed = [said for each in summaries for said in each.asserts]
@@ -136,7 +137,7 @@ def _branch(
         dry_run.note_read(chosen)
         results = [*fixpoint.stand_ins(abstracts, names, written), *(torch.full((), True) for _ in claimed)]
     else:
-        operands = (*outer, *dry_run.sizes_of(summaries, outer))
+        operands = (*map(plain, outer), *dry_run.sizes_of(summaries, outer))
         # torch runs the paths, and then the graphs of them.
         with sizes_collected(), decisions.annotated((then, other)), trace.in_torch():
             results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
@@ -418,7 +419,7 @@ def _loop(
     if dry_run.is_unrecorded():
         results = fixpoint.stand_ins(abstracts, names, written)
     else:
-        beside = (*outer, *dry_run.sizes_of([summary], [*state, *outer]))
+        beside = (*map(plain, outer), *dry_run.sizes_of([summary], [*state, *outer]))
         with sizes_collected(), decisions.annotated((test, body)), trace.in_torch():
             results = list(_while_loop(going, iteration, dry_run.unaliased(state), beside))
     _leave(border, abstracts, names, written, results, variables, [start, summary.after])

@@ -16,9 +16,10 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import chosen_object, host_scalars
+from aotpipe.canonicalize.values import chosen_object, host_scalars, tensor_subclasses
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.tensor_subclasses import Subclass
 
 
 class Undefined:
@@ -110,7 +111,7 @@ class Leaf:
     before it, that tells whether it is there or None. `filled` is a tensor with dims that is a number on some
     path, and filled with it there. `promoted` is of another dtype on some path. `cut` is a dim of which only
     a run knows the size: the shape has the most there, and the size goes with the tensor. Of one of several
-    objects, the `options`, it is the number.
+    objects, the `options`, it is the number. `subclass` is that of tensors which it is of on every path.
     """
 
     dtype: torch.dtype
@@ -122,11 +123,20 @@ class Leaf:
     promoted: bool = False
     cut: int | None = None
     options: tuple[Any, ...] = ()
+    subclass: Subclass | None = None
 
     @property
     def form(self) -> tuple[object, ...]:
         """Equal for leaves whose tensors are of one kind; comparing sizes themselves would guard on them."""
-        return self.dtype, tuple(map(str, self.shape)), self.number, self.optional, self.cut, self.options
+        return (
+            self.dtype,
+            tuple(map(str, self.shape)),
+            self.number,
+            self.optional,
+            self.cut,
+            self.options,
+            self.subclass,
+        )
 
     def of(self, value: object) -> list[torch.Tensor]:
         """A leaf's value as that tensor, after its flag and before its size if it has these."""
@@ -147,6 +157,7 @@ class Leaf:
             for holds in (size >= 0, size <= self.shape[self.cut]):
                 torch._check(holds)  # type: ignore[no-untyped-call]  # noqa: SLF001  # torch wants to be told
             tensor = tensor.narrow(self.cut, 0, size)
+        tensor = tensor if self.subclass is None else self.subclass.of(tensor)
         value = ChosenObject(self.options, tensor) if self.options else tensor
         return value if flag is None else OptionalValue(flag, value)
 
@@ -162,6 +173,7 @@ class Leaf:
         if not isinstance(value, torch.Tensor) or value.dim() != len(self.shape):
             capacity: Any = self.shape[self.cut]
             return [self._tensor(value), torch.full((), capacity, dtype=torch.int64)]
+        value = tensor_subclasses.plain(value)
         size: Any = value.shape[self.cut]
         behind = [0, 0] * (value.dim() - 1 - self.cut)
         cast = value if value.dtype == self.dtype else value.to(self.dtype)
@@ -170,6 +182,7 @@ class Leaf:
 
     def _tensor(self, value: object) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
+            value = tensor_subclasses.plain(value)
             cast = value if value.dtype == self.dtype else value.to(self.dtype)
             return cast if cast.dim() == len(self.shape) else cast.expand(self.shape)
         if isinstance(value, Undefined):
@@ -329,7 +342,18 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         filled=0 < len(tensors) < len(leaves) and tensors[0].dim() > 0,
         promoted=any(tensor.dtype != dtype for tensor in typed) if typed else has_ranks(leaves),
         cut=cut,
+        subclass=_join_subclasses(leaves),
     )
+
+
+def _join_subclasses(leaves: Sequence[Any]) -> Subclass | None:
+    """The subclass of tensors that all are of; numbers and plain tensors have other operators."""
+    found = [tensor_subclasses.subclass_of(leaf) for leaf in leaves if not isinstance(leaf, Undefined)]
+    other = next((each for each in found if each != found[0]), found[0]) if found else None
+    if not found or other == found[0]:
+        return other
+    one, two = (str(each or "a plain tensor") for each in (found[0], other))
+    raise Incompatible(f"is {one} on one path and {two} on another", hint="give it one class: `.as_subclass`")
 
 
 def _join_special(leaves: Sequence[Any]) -> Leaf | None:

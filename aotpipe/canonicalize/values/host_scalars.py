@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import bound_sympy  # the bounds of what is computed of sizes
 
 from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values.tensor_subclasses import subclass_of
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 from aotpipe.model import source
@@ -120,6 +121,8 @@ def python_type(value: object) -> type:
         return number
     if not isinstance(value, FakeTensor):
         return type(value)
+    if (subclass := subclass_of(value)) is not None:
+        return subclass.kind
     return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
 
 

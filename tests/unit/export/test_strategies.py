@@ -333,3 +333,27 @@ def test_numbers_of_no_input_are_read_while_it_is_traced() -> None:
     assert not reads
     x = torch.randn(8, 2)
     torch.testing.assert_close(found.entries[0].program.module()(x), f(x))
+
+
+def test_a_function_that_each_call_makes_anew_is_rewritten_in_its_maker() -> None:
+    """Its maker has returned when it decides, and is no frame of the error."""
+
+    def solver(limit):
+        def solve(x):
+            if x.sum() > limit:
+                return x * 2
+            return x - limit
+
+        class Solver:
+            @staticmethod
+            def apply(x):
+                return solve(x)
+
+        return Solver.apply
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return solver(1.0)(x) + 1
+
+    program = exported(model, torch.ones(3)).entries[0].program
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(program.module()(x), model(x))

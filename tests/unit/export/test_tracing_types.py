@@ -12,6 +12,7 @@ import aotpipe
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.unit.export.models import exported as exported_model
 
 SIZES = (4, 5, 9)
 
@@ -93,3 +94,28 @@ def test_types_are_those_of_eager(kind: type[nn.Module], is_dynamic: bool):
                 assert all(map(torch.equal, model(x), run(x)))
     assert "isinstance" not in globals()
     assert "type" not in globals()
+
+
+class Hashed(torch.nn.Module):
+    """A module whose hash reads its submodules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
+
+    def __hash__(self) -> int:
+        return hash(tuple(hash(part) for part in self.parts))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.parts[0](x) + len({self})
+
+
+def test_a_hash_of_a_module_that_reads_its_parts_ends() -> None:
+    """torch keeps modules in tables, and looks one up for each attribute that is read."""
+    outer = torch.nn.Sequential(Hashed(), Hashed())
+    x = torch.randn(3, 2)
+    program = exported_model(outer, x).entries[0].program
+    torch.testing.assert_close(program.module()(x), outer(x))

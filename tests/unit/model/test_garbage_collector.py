@@ -77,3 +77,17 @@ with collector.rarer_collections():
 assert gc.get_freeze_count() > 0
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def _made():
+    def inner():
+        return lambda: None
+
+    return inner
+
+
+def test_finds_the_function_that_makes_one_of_a_code():
+    """Each call of the maker gives another function; the maker itself may have returned."""
+    inner = _made()
+    assert garbage_collector.makers_of(inner().__code__) == [inner, _made]
+    assert garbage_collector.makers_of(_made.__code__) == []

@@ -14,6 +14,7 @@ from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.unit.canonicalize.trace.agree import check
+from tests.unit.export.models import exported
 
 VECTORS = tuple(
     (torch.tensor(v),) for v in ([0.5, -1.0, 2.0], [0.25, 0.5, 0.0], [3.0, 1.0, 0.25], [-2.0, -0.5, 0.1])
@@ -158,3 +159,22 @@ def test_a_size_that_varies_is_an_int():
     program = export(canonicalize(spec)).entries[0].program.module()
     for n in (2, 7):
         torch.testing.assert_close(program(torch.ones(n)), torch.ones(n) + 1 / n)
+
+
+def _of_legacy_classes(x):
+    lengths = torch.LongTensor([x.shape[0]] * 2)
+    total = x.sum()
+    if total > 0:
+        total = total + 1
+    inside = torch.arange(x.shape[0]) < (lengths - 1).view(2, 1)
+    return (x * inside).sum(1) + torch.Tensor([x.shape[0], total.item()]) + torch.FloatTensor([1, 2])
+
+
+def test_classes_of_tensors_take_sizes_and_numbers_of_the_graph():
+    """`torch.LongTensor([n])` asked the size for its value, and the example's was in the program."""
+    program = exported(_of_legacy_classes, torch.randn(9), shapes={"x": {0: Dim("n", min=2, max=40)}})
+    assert len(program.entries) == 1
+    for size in (2, 9, 40):
+        x = torch.randn(size)
+        found = program.entries[0].program.module()(x)
+        torch.testing.assert_close(found, _of_legacy_classes(x))

@@ -121,3 +121,43 @@ def test_no_library_hands_the_sizes_of_one_trace_to_another():
         pairs = zip(found.canonical.entries, found.entries, strict=True)
         programs = [each.program for entry, each in pairs if takes(entry, each.signature, {"n": size})]
         torch.testing.assert_close(programs[0].module()(x), model(x))
+
+
+class Shaped:
+    """A key that holds sizes, as a library's record of a tensor."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.shape = tuple(x.shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shaped) and self.shape == other.shape
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
+
+
+@functools.cache
+def _flat(shaped: Shaped) -> int:
+    return shaped.shape[0] * shaped.shape[1]
+
+
+def _frozen(function):
+    @functools.wraps(function)
+    def called(*args):
+        return function(*args)
+
+    return called
+
+
+def test_a_cache_of_objects_that_hold_sizes_is_passed_by():
+    """The hash of a size is asked for in a method of the key, which C calls for the cache."""
+    flat = _frozen(_flat)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(flat(Shaped(x))) * 2
+
+    x = torch.ones(5, 3)
+    program = exported(model, x, shapes={"x": {0: N}}).entries[0].program
+    for size in range(2, 10):
+        x = torch.randn(size, 3)
+        torch.testing.assert_close(program.module()(x), model(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import textwrap
 from collections import deque
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from aotpipe.canonicalize.operators import operators
 from aotpipe.canonicalize.rewrite import desugaring, staging, statements
 from aotpipe.canonicalize.rewrite.desugaring import Matches, Walrus, assigns
 from tests.sweep import slow
@@ -352,3 +354,33 @@ def test_a_yield_with_a_value_is_left_alone(body: str) -> None:
     assert isinstance(node, ast.FunctionDef)
     assert desugaring.is_generator(node)
     assert statements.rewrite(node) is None
+
+
+def imports_in_branches(x):
+    if x.sum() > 0:
+        from math import pi
+        from textwrap import dedent as kept
+
+        x = x * pi * len(kept(" a"))
+    else:
+        import math
+        import os.path as path
+
+        x = x + math.pi + len(path.sep)
+    while x.sum() < 40:
+        import math
+
+        x = x + math.e
+    return x
+
+
+def test_imports_in_a_graph() -> None:
+    check(imports_in_branches, *CASES)
+
+
+def test_a_name_that_a_module_lacks_is_an_import_error() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'math'"):
+        operators.imported("math", "nothing")
+    assert operators.imported("os.path", None) is os
+    assert operators.imported("os.path", "") is os.path
+    assert operators.imported("xml", "dom") is operators.imported("xml.dom", "")
