@@ -47,7 +47,7 @@ def observed(
         except Exception as error:
             raise SpecInvalid(
                 f"{entry} raised {type(error).__name__} on its example inputs",
-                reason=str(error),
+                reason="\n".join(filter(None, (str(error), source.in_package(error)))),
                 hint="call the model in plain PyTorch with these inputs until it works",
                 where=source.from_exception(error),
             ) from error

@@ -306,6 +306,9 @@ def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     """
     found = _explained(error, log, entry)
     message, reason, hint = (_named(text, log) for text in (found.message, found.reason, found.hint))
+    line = source.in_package(error)
+    if line and line.split()[1].rstrip(":") not in f"{found.where} {reason}":
+        reason = "\n".join(filter(None, (reason, line)))
     return replace(found, message=message, reason=reason, hint=hint)
 
 

@@ -98,18 +98,38 @@ def _within(frames: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 def from_exception(error: BaseException) -> SourceLine | None:
     """The user's line that raised, looked for in the exception and in those that caused it."""
+    for each in _chain(error):
+        if isinstance(each, SyntaxError) and each.filename and is_user_file(each.filename):
+            return SourceLine(shown(each.filename), each.lineno or 1)
+        if found := _innermost(_raising(each)):
+            return found
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those that caused it."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        if isinstance(current, SyntaxError) and current.filename and is_user_file(current.filename):
-            return SourceLine(shown(current.filename), current.lineno or 1)
-        frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(current.__traceback__)]
-        found = _innermost(_within(frames))
-        if found:
-            return found
+        yield current
         current = current.__cause__ or current.__context__
-    return None
+
+
+def _raising(error: BaseException) -> list[tuple[str, int]]:
+    return _within([(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)])
+
+
+def in_package(error: BaseException) -> str:
+    """The line of an installed package that raised, with its code; empty where it is the user's own."""
+    for each in _chain(error):
+        places = [place for place in _raising(each) if is_model_code(place[0])]
+        if places:
+            path, line = places[-1]
+            name = re.split(r"(?:site|dist)-packages[/\\]", path)[-1]
+            code = linecache.getline(path, line).strip()
+            return "" if is_user_file(path) or not code else f"at {name}:{line}: `{code}`"
+    return ""
 
 
 def of_recursion(error: RecursionError) -> SourceLine | None:

@@ -6,6 +6,7 @@ import ast
 import functools
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -164,3 +165,20 @@ def test_a_recursion_is_at_its_call_wherever_the_stack_ends() -> None:
         with pytest.raises(RecursionError) as caught:
             deeper(frames)
         assert source.of_recursion(caught.value).line == wanted
+
+
+def test_the_line_of_a_package_is_told_with_its_code(tmp_path: Path) -> None:
+    path = tmp_path / "site-packages" / "library" / "net.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def called(x):\n    return x.no_such\n")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    with pytest.raises(AttributeError) as caught:
+        names["called"](1)
+    found = source.from_exception(caught.value)
+    assert found is not None
+    assert found.path == HERE
+    assert source.in_package(caught.value) == "at library/net.py:2: `return x.no_such`"
+    with pytest.raises(ZeroDivisionError) as own:
+        names["called"] = 1 // 0
+    assert not source.in_package(own.value)
