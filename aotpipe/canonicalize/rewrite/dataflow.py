@@ -80,6 +80,13 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
         else:
             touch(node)
 
+    def touch_inside(node: ast.AST) -> None:
+        # What a function or a comprehension inside may change where it is called: all that it reads.
+        inside = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+        own = {each.id for each in inside if not isinstance(each.ctx, ast.Load)}
+        own |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+        touch(*(each for each in inside if each.id not in own))
+
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
             name_again(node.value)
@@ -100,6 +107,7 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
                 touch(*(each.value for each in node.keywords))
             case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
                 names[node.name] = None
+                touch_inside(node)
                 return
             case (
                 ast.ExceptHandler(name=str(name))
@@ -109,11 +117,13 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
             ):
                 names[name] = None
             case ast.Lambda():
+                touch_inside(node)
                 return
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 # Its targets are its own; a walrus in it is not.
                 walruses = (inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
                 names.update(dict.fromkeys(each.target.id for each in walruses))
+                touch_inside(node)
                 return
         for child in ast.iter_child_nodes(node):
             visit(child)

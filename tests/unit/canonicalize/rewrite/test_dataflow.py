@@ -11,6 +11,7 @@ import torch
 
 from aotpipe.canonicalize.rewrite.dataflow import Liveness, assigned, mentions, reference
 from aotpipe.canonicalize.rewrite.jump_elimination import guarded
+from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.trace.agree import check
 
 # The first branch or loop of each, and what of a, b, c is read after it.
@@ -166,12 +167,63 @@ def test_what_a_later_trip_reads_is_carried():
 
 
 def test_what_statements_assign_and_may_change():
-    body = ast.parse("a = b\nself.n += 1\nx[0] = 1\nf(y)\n(w := 2)\n[q for q in z]\nv.m().n(1).o()").body
+    text = "a = b\nself.n += 1\nx[0] = 1\nf(y)\n(w := 2)\n[q for q in z]\nv.m().n(1).o()"
+    body = ast.parse(f"{text}\ng = lambda p: p + u").body
     found = assigned(body)
-    assert found.names == ("a", "w")
-    assert found.all == ("a", "w", "self.n")
-    assert set(found.touched) == {"x", "f", "y", "b", "v"}
-    assert found.without({"a", "self"}).all == ("w",)
+    assert found.names == ("a", "w", "g")
+    assert found.all == ("a", "w", "g", "self.n")
+    assert set(found.touched) == {"x", "f", "y", "b", "v", "z", "u"}
+    assert found.without({"a", "self"}).all == ("w", "g")
+
+
+def by_a_comprehension(x):
+    log = []
+    if x.sum() > 0:
+        [log.append(v) for v in range(3)]
+    return len(log)
+
+
+def by_a_lambda(x):
+    log = [0]
+    if x.sum() > 0:
+        add = lambda: log.append(1)  # noqa: E731
+        add()
+    return len(log)
+
+
+def by_a_function_inside(x):
+    log = {"a": 0}
+
+    if x.sum() > 0:
+
+        def add():
+            log["a"] += 1
+
+        add()
+    return log["a"]
+
+
+def by_what_map_calls(x):
+    log = []
+    if x.sum() > 0:
+        list(map(lambda v: log.append(v), range(3)))  # noqa: C417
+    return len(log)
+
+
+@pytest.mark.parametrize("model", [by_a_comprehension, by_a_lambda, by_a_function_inside, by_what_map_calls])
+def test_what_is_changed_inside_of_a_branch_is_changed_on_its_path_alone(model):
+    check(model, (UP,), (DOWN,))
+
+
+def test_a_function_inside_of_a_branch_takes_from_no_iterator():
+    def model(x):
+        items = iter([1.0, 2.0])
+        if x.sum() > 0:
+            x = (lambda: x * next(items))()
+        return x * next(items)
+
+    with pytest.raises(ExportFailed, match="takes from an iterator: items"):
+        check(model, (UP,))
 
 
 def test_an_attribute_of_what_is_assigned_is_anothers():
