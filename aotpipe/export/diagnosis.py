@@ -186,12 +186,18 @@ def may_rewriting_help(error: BaseException) -> bool:
         "must be bool, not SymBool",
         "Couldn't swap",
     )
-    in_numpy = any("/numpy/" in frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
+    paths = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+    in_numpy = any("/numpy/" in path for path in paths)
+    # torch's symbols compare no bools, and subtract nothing infinite.
+    in_symbols = bool(paths) and any(each in paths[-1] for each in _SYMBOLS)
     # Of an array of objects, numpy's functions ask each for a method of their name.
     in_numpy |= isinstance(error, AttributeError) and isinstance(
         getattr(np, error.name or "", None), np.ufunc
     )
-    return is_about_sizes(error) or in_numpy or any(each in str(error) for each in said)
+    return is_about_sizes(error) or in_numpy or in_symbols or any(each in str(error) for each in said)
+
+
+_SYMBOLS: Final = ("/sympy/", "/_sympy/", "/sym_node.py", "/symbolic_shapes.py")
 
 
 def _wants_number(error: BaseException) -> bool:

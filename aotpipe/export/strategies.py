@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -32,13 +32,14 @@ from torch.fx.experimental import _config as symbolic_config  # no public switch
 
 from aotpipe.canonicalize import correlation, example_call, recurrent_layers
 from aotpipe.canonicalize.inputs import flat_module, pytrees
-from aotpipe.canonicalize.rewrite import staging
+from aotpipe.canonicalize.rewrite import path_scopes, staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
 from aotpipe.canonicalize.trace import constants
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
 from aotpipe.canonicalize.values import tensor_subclasses
+from aotpipe.canonicalize.values.trace import TEXT_FROM_TENSOR
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed, SourceLine, StaticDim
@@ -51,6 +52,7 @@ from aotpipe.model.object_graph import Root
 _MOST_STATES: Final = 24
 # Each function costs a trace: the limit refuses a model that decides in more of them in sensible time.
 _MOST_REWRITTEN: Final = 20
+_MOST_SCOPES: Final = 12
 _DECIDES: Final = "control-flow-in-graph"
 
 
@@ -225,10 +227,10 @@ def _stateless(entry: CanonicalEntry) -> Traced:
 
 
 def _may_strict_mode_help(cause: BaseException, rewritten: ExportFailed | None) -> bool:
-    # Strict mode makes an assert of what is raised, whatever catches it.
-    is_caught = rewritten is not None and rewritten.code == EXCEPTION_CAUGHT
-    is_caught |= isinstance(cause.__cause__, tracing.CaughtByModel)
-    return not is_caught and diagnosis.may_strict_mode_help(cause)
+    # Strict mode makes an assert of what is raised, whatever catches it, and a text of a symbol's name.
+    is_taken_wrongly = rewritten is not None and rewritten.code in (EXCEPTION_CAUGHT, TEXT_FROM_TENSOR)
+    is_taken_wrongly |= isinstance(cause.__cause__, tracing.CaughtByModel)
+    return not is_taken_wrongly and diagnosis.may_strict_mode_help(cause)
 
 
 def _followed(
@@ -360,17 +362,35 @@ def _rewritten(
     changed, at_bound = resized_examples.inside(entry)
     strategy = Strategy(assumes_sizes=any(entry.dims.values()), all_sizes=all_sizes, changed=changed)
     modes: dict[str, bool] = {}
+    scopes: dict[tuple[str, int], None] = {}
+    asking: set[tuple[str, int, str]] = set()
+    unjoined: list[Exception] = []
     values: dict[str, torch.Tensor] = {}
     if entry.fixes_buffers and not entry.guarded:
         values = constants.registered_values(entry.module)
 
     def attempt(strategy: Strategy) -> _Tried:
-        tried = _tried(entry, strategy, codes, module, values, modes)
+        tried = _tried(entry, strategy, codes, module, values, modes, scopes, asking)
+        if isinstance(tried.found, Exception) and tried.unjoined:
+            # Values with no common form are kept apart from the nearest statement on, or from one around it.
+            unjoined.append(tried.found)
+            begun = ((path_scopes.beginning(code.co_filename, line), code) for code, line in tried.unjoined)
+            new = ((scope, code) for scope, code in begun if scope is not None and scope not in scopes)
+            if len(scopes) < _MOST_SCOPES and (scope := next(new, None)) is not None:
+                scopes[scope[0]] = None
+                functions = [*codes, *staging.running([scope[1]])]
+                codes.update(staging.rewritten_codes(functions, scopes))
+                return attempt(strategy)
         if isinstance(tried.found, Exception) and not tried.needs <= modes.keys():
-            # An in-place write may reach names that only a run knows, or a tensor may decide on a handler: to
-            # follow these is slow.
+            # An in-place write may reach names that only a run knows; a tensor may decide on a handler, or
+            # which object a variable is. To follow these is slow, or refuses more.
+            if "joins_objects" in tried.needs - modes.keys() and scopes:
+                scopes.clear()
+                codes.update(staging.rewritten_codes(codes))
             modes.update(dict.fromkeys(tried.needs, True))
             return attempt(strategy)
+        if tried.unjoined:
+            return tried._replace(found=unjoined[0])
         if tried.written:
             # A path that the trace has come to writes what it took for the same in every call.
             for name in tried.written:
@@ -383,7 +403,7 @@ def _rewritten(
         if isinstance(found, lift.UnknownState | StateRefused):
             raise found
         # Any exception of a function that is not rewritten yet may be caused by a traced value.
-        new = _deciding(found, log, codes) if len(codes) < _MOST_REWRITTEN else {}
+        new = _deciding(found, log, codes, scopes) if len(codes) < _MOST_REWRITTEN else {}
         if new:
             codes |= new
         elif diagnosis.is_about_sizes(found) and not strategy.all_sizes:
@@ -391,6 +411,8 @@ def _rewritten(
             strategy = replace(strategy, all_sizes=True)
         elif values:
             values.clear()  # it may be refused for what follows from a value that is another in a later call
+        elif (code := _asking(found)) is not None and code not in asking:
+            asking.add(code)
         else:
             _raise_refusal(entry, found, log, first)
         found, log, notes, *_ = attempt(strategy)
@@ -418,6 +440,12 @@ def _rewritten(
     return Traced(program=program, log=log, findings=tuple(findings))
 
 
+def _asking(error: Exception) -> tuple[str, int, str] | None:
+    """The code in which a library, or an unwritable generator, asked for the truth of a tensor."""
+    is_asked = diagnosis.is_data_dependent(error) or isinstance(error, Unwritten)
+    return staging.asking(error) if is_asked else None
+
+
 def _raise_refusal(
     entry: CanonicalEntry, found: Exception, log: GuardLog, first: ExportFailed | None
 ) -> NoReturn:
@@ -434,7 +462,8 @@ def _raise_refusal(
 class _Tried(NamedTuple):
     """A program, or what torch.export raised; `needs` names modes of `staging` that may do better.
 
-    `written` names what was taken for the same in every call, and is not.
+    `written` names what was taken for the same in every call, and is not. `unjoined` are the lines that ran
+    where two paths had values of no common form, the innermost first.
     """
 
     found: ExportedProgram | Exception
@@ -442,6 +471,7 @@ class _Tried(NamedTuple):
     findings: tuple[Finding, ...]
     needs: set[str]
     written: Collection[str] = ()
+    unjoined: Sequence[tuple[CodeType, int]] = ()
 
 
 def _tried(
@@ -451,6 +481,8 @@ def _tried(
     module: torch.nn.Module | None,
     values: Mapping[str, torch.Tensor],
     modes: Mapping[str, bool],
+    scopes: Collection[tuple[str, int]],
+    asking: Collection[tuple[str, int, str]],
 ) -> _Tried:
     ranges = entry.entry.value_ranges
     upper_bounds = {
@@ -458,17 +490,20 @@ def _tried(
         for place, name in enumerate(entry.input_names)
         if name in ranges and math.isfinite(ranges[name][1])
     }
-    operators = staging.staging(entry.module, upper_bounds=upper_bounds, values=values, **modes)
-    with operators as known, staging.swapped(codes), listening() as log, tracing.light_traces():
+    operators = staging.staging(
+        entry.module, asking=asking, upper_bounds=upper_bounds, values=values, **modes
+    )
+    with operators as known, staging.swapped(codes, scopes), listening() as log, tracing.light_traces():
         try:
             program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
-            return _Tried(error, log, (), known.needs)
+            lines = next((lines for refused, lines in known.unjoined if refused is error), ())
+            return _Tried(error, log, (), known.needs, unjoined=lines)
         return _Tried(program, log, tuple(known.findings), known.needs, constants.written())
 
 
 def _deciding(
-    error: Exception, log: GuardLog, known: Collection[FunctionType]
+    error: Exception, log: GuardLog, known: Collection[FunctionType], scopes: Collection[tuple[str, int]]
 ) -> dict[FunctionType, CodeType]:
     """The functions that an error came from, or that round a size, with their rewritten code."""
     to_blame = [
@@ -484,7 +519,7 @@ def _deciding(
     if diagnosis.is_about_sizes(error) or not new:
         running = (function for codes in log.fixing for function in staging.running(codes))
         new += [function for function in running if function not in known]
-    return staging.rewritten_codes(new)
+    return staging.rewritten_codes(new, scopes)
 
 
 def _strategies(*, dynamic: bool, changed: Mapping[str, int]) -> Iterator[Strategy]:

@@ -61,7 +61,7 @@ def test_a_file_in_its_problematic_form(tmp_path: Path) -> None:
         if each["place"] is not None
     }
     assert said == {
-        ("list-room-assumed", "history.append(x.mean())"),
+        ("list-room-assumed", "while x.abs().max() > 0.1:"),
         ("state-becomes-buffer", "self._overflow_total += int((x > 0.5).sum().item())"),
         ("baked-key", 'if "doc_ids" in batch:'),
         ("baked-input", "x = repeated_addition(x, reps)"),

@@ -20,30 +20,26 @@ from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.programs.written import PROGRAMS, decoding, idioms, keeping, practice, selecting, solvers
+from tests.programs.written import PROGRAMS, decoding, forms, idioms, keeping, practice, selecting, solvers
 
 QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
-    "early_stopping longest_increasing_run greatest_common_divisor lu_with_pivot PID Budget".split()
+    "early_stopping longest_increasing_run greatest_common_divisor lu_with_pivot PID Budget "
+    "scheduled key_that_may_be_none changed_and_made_anew Alternating "
+    "changed_inside_of_a_comprehension".split()
 )
 # Refused, with what is said.
 REFUSED: dict[str, str] = {
     "TwoNames": "`h` shares memory with `view`, and a call writes to one of them in place",
-    "DictState": "`best` is a list, a dict or a set whose length a tensor decides",
-    "dataclass_reduce": "a list is indexed by what a tensor decides, and holds an element that is one Node",
+    "dataclass_reduce": "`an element` is changed in place, and a branch or a loop on a tensor decides",
     "bits_to_int": "needs a tensor's value as a number of Python's",
-    "Scheduler": "a number that is known to a run of the graph only is hashed by other code",
-    "star_args": "is a dict with the key 'limit' on some paths only",
-    "tracker_with_dataclass": "`track` is one Track on one path and another one on another",
+    "vad_modes": "holds None and tensors",
+    "greedy_assignment": "`pairs` holds elements of different structures",
+    "until_sentinel": "takes from an iterator: it",
     "scope_that_swallows": "ValueError is raised where a tensor decides, and caught",
-    "texts_of_choices": "a tensor decides which of these a value is, and a library takes it",
-    "Dispatch": "`counts` is a list, a dict or a set whose length a tensor decides",
-    "run_lengths_groupby": "decides on a tensor's value in Python",
-    "takewhile_and_chain": "decides on a tensor's value in Python",
-    "tokens_with_sentinel": "a loop over a generator is left where a tensor says so",
-    "generator_with_return": "decides on a tensor's value in Python",
 }
-__all__ = ["decoding", "idioms", "keeping", "practice", "selecting", "solvers"]  # which fill the table
+# They fill the table.
+__all__ = ["decoding", "forms", "idioms", "keeping", "practice", "selecting", "solvers"]
 
 
 def outcome(model: Any, call: Any) -> list[Any]:

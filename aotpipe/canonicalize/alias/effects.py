@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import BuiltinMethodType, CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
@@ -22,10 +22,11 @@ from weakref import ReferenceType, ref
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
-from aotpipe.canonicalize.values import frozen_dataclasses, trace
-from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
+from aotpipe.canonicalize.values import object_fields, trace
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, is_leaf
 from aotpipe.canonicalize.values.optional_values import Partial
 from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
@@ -120,9 +121,9 @@ def _suspended() -> Iterator[tuple[Generator[Any], dict[str, Any]]]:
 class Snapshot:
     """What the containers among some named values hold, and those in watched modules, at one moment."""
 
-    def __init__(self, values: Iterable[tuple[str, object]]) -> None:
+    def __init__(self, values: Iterable[tuple[str, object]], but: Collection[int] = ()) -> None:
         iterators: list[tuple[str, Any]] = []
-        self._held = list(_held(values, iterators))
+        self._held = [each for each in _held(values, iterators) if id(each[1]) not in but]
         self._before = [(name, container, copied(container)) for name, container in self._held]
         self._positions = [(name, each, _position(each)) for name, each in iterators]
         self._noted = len(trace.part(_Containers).noted)
@@ -152,14 +153,18 @@ class Snapshot:
 
 
 @contextmanager
-def unchanged(values: Iterable[tuple[str, object]]) -> Iterator[None]:
+def unchanged(values: Iterable[tuple[str, object]], own: Any = ()) -> Iterator[None]:
     """Take back what the body changes in the containers among these named values, and in watched modules.
+
+    But for those in values that are its `own`.
 
     Raises:
         Changed: It changed one, if it did not raise anyway.
         ExportFailed: It took from an iterator, which cannot be taken back.
     """
-    snapshot = Snapshot(values)
+    mine = list(_copied_containers(own))
+    held = {id(vars(each) if object_fields.is_structure(each) else each) for each in mine}
+    snapshot = Snapshot(values, held)
     changed: Changed | None = None
     try:
         yield
@@ -326,13 +331,71 @@ _MOST: Final = 10_000
 CALL: Final = "called_in_mode.<locals>.inside"
 
 
+def have_second_names(names: Sequence[str], values: Any) -> bool:
+    """Whether a container that one of these variables has may have another name, too."""
+    found = list(_copied_containers(values))
+    held = _held_by_callers(sys._getframe(1), set(names))[1]  # noqa: SLF001
+    return len(set(map(id, found))) < len(found) or any(id(each) in held for each in found)
+
+
+def copies(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Values with copies of their containers."""
+    object_fields.register(values)
+    return tuple(pytree.tree_map(lambda leaf: leaf, values, is_leaf=is_leaf))
+
+
+def _copied_containers(value: Any) -> Iterator[Any]:
+    """The containers in a value of which `copies` makes new ones, and objects with attributes."""
+    return (each for each in _containers(value) if type(each) is not set)
+
+
+def check_own(names: Sequence[str], values: Any) -> None:
+    """Refuse that two variables of an iteration have one container: the next one begins with a copy of each.
+
+    Raises:
+        ExportFailed: They have.
+    """
+    found: set[int] = set()
+    for name, value in zip(names, values, strict=True):
+        for each in _copied_containers(value):
+            if id(each) in found:
+                raise ExportFailed(
+                    f"`{name}` is changed in place and assigned in a loop on a tensor, and has a second name",
+                    hint="copy it where it gets its second name (`list(items)`, `copy.copy(state)`)",
+                    where=source.of_caller(),
+                    code="python-object-changed",
+                )
+            found.add(id(each))
+
+
+def held_by_unread(read: Collection[str]) -> Callable[[object], bool]:
+    """Tells whether a container is held by variables alone that the running function reads no more.
+
+    `read` are those that it does read.
+    """
+
+    def is_unread(container: object) -> bool:
+        frame = sys._getframe(1)  # noqa: SLF001
+        return id(container) not in _held_by_callers(frame, read=read)[1]
+
+    return is_unread
+
+
 def held_storages() -> set[int]:
     """The memories of all tensors that somebody holds."""
     return _held_by_callers(sys._getframe(1))[0]  # noqa: SLF001  # the only way to the variables of those who call
 
 
-def _held_by_callers(frame: FrameType | None) -> tuple[set[int], dict[int, int]]:
-    """The memories of the tensors that are held, and how deep each other object was looked into."""
+def _held_by_callers(
+    frame: FrameType | None, but: Collection[str] = (), read: Collection[str] | None = None
+) -> tuple[set[int], dict[int, int]]:
+    """The memories of the tensors that are held, and how deep each other object was looked into.
+
+    What is held `but` by the variables of these names of the function that runs, or, of its variables, by
+    those that it will `read` alone.
+    """
+    own = set(but)
+    running: str | None = None
     storages: set[int] = set()
     depths: dict[int, int] = {}
 
@@ -351,8 +414,16 @@ def _held_by_callers(frame: FrameType | None) -> tuple[set[int], dict[int, int]]
         called = called or code.co_qualname == CALL
         if not source.is_own(code.co_filename) and (called or source.is_model_code(code.co_filename)):
             # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
-            for value in frame.f_locals.values():
-                add(value, 1 if called else _DEPTH)
+            # A statement of the function may be running as a function inside of it.
+            function = code.co_qualname.partition(f".<locals>.{trace.GENERATED}")[0]
+            running = running or function
+            is_running = function == running and read is not None
+            for name, value in frame.f_locals.items():
+                is_shared = name in (*code.co_freevars, *code.co_cellvars)
+                if not (name in own and is_shared) and not (is_running and name not in (read or ())):
+                    add(value, 1 if called else _DEPTH)
+            read = None if code.co_qualname == running else read
+            own.difference_update(code.co_cellvars)  # which are other variables in the functions that call
         frame = frame.f_back
     for _, variables in _suspended():
         for value in variables.values():
@@ -481,8 +552,10 @@ def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
 
 
 def _containers(value: Any) -> Iterator[Any]:
-    if frozen_dataclasses.is_frozen(value):
-        value = tuple(frozen_dataclasses.parts(value))
+    if object_fields.is_structure(value):
+        if not object_fields.is_frozen(value):
+            yield value
+        value = tuple(object_fields.parts(value))
     if type(value) in _CHANGED:
         yield value
     elif not isinstance(value, tuple):
@@ -496,8 +569,10 @@ def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
         return
     if type(old) in _CHANGED:
         yield old, new
-    if frozen_dataclasses.is_frozen(old):
-        old, new = tuple(frozen_dataclasses.parts(old)), tuple(frozen_dataclasses.parts(new))
+    if object_fields.is_structure(old):
+        if not object_fields.is_frozen(old):
+            yield old, new
+        old, new = tuple(object_fields.parts(old)), tuple(object_fields.parts(new))
     if type(old) not in _COPIED and not isinstance(old, tuple):
         return
     is_dict = isinstance(old, dict)

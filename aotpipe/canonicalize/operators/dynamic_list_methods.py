@@ -66,6 +66,7 @@ def length(items: Sequence[Any]) -> Any:
         total = total + (each.count if type(each) is DynamicList else 1)
     if isinstance(total, torch.Tensor) and isinstance(room := slots(items), int):
         host_scalars.note_upper_bound(total, room)
+        host_scalars.note_choices(total, range(room + 1))
     return total
 
 
@@ -398,6 +399,30 @@ def call_chosen(items: Sequence[Callable[..., Any]], position: torch.Tensor, arg
         return conditional.choose(position < middle, lambda: pick(low, middle), lambda: pick(middle, high))
 
     return pick(0, len(items))
+
+
+def repeated(items: Sequence[Any], number: torch.Tensor) -> list[Any]:
+    """`items * number` of a list, `number` a traced one."""
+    most = max(host_scalars.choices(number), default=host_scalars.upper_bound(number))
+    if most is None or is_dynamic_list(items):
+        raise refusal(
+            "a list is repeated as often as a tensor decides, and nothing says how often at most",
+            "let it be `min(n, 100)` times, or `(100 - len(items))` times",
+            "list-grows",
+        )
+    elements = [*items] * max(most, 0)
+    if not elements:
+        return []
+    if any(map(effects.holds_containers, items)):
+        said = "a list that holds lists or dicts is repeated as often as a tensor decides"
+        raise refusal(said, "make each anew: `[[0, 0] for _ in range(n)]`", "python-object-changed")
+    found = of_one_form(elements, elements[0])[0]
+    for buffer, leaf in zip(found.buffers, found.kind.computed, strict=True):
+        for each in pytree.tree_leaves(items) if not leaf.number else ():
+            if isinstance(each, torch.Tensor):
+                rebinding.note(rebinding.Pair(buffer, each))  # in eager it is this one
+    count = host_scalars.as_host_scalar(number.to(torch.int64).clamp_min(0) * len(items))
+    return [DynamicList(found.kind, found.buffers, count)]
 
 
 def get(items: list[Any], index: Any) -> Any:

@@ -21,8 +21,8 @@ from aotpipe.canonicalize.alias import effects, rebinding
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, size_keys, unbacked_items
 from aotpipe.canonicalize.operators.dynamic_list_methods import Opened, at_position, rows_at
 from aotpipe.canonicalize.trace import return_values, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import dynamic_list, dynamic_table, host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import Incompatible
+from aotpipe.canonicalize.values import chosen_object, dynamic_list, dynamic_table, host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Incompatible, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, beside
 from aotpipe.canonicalize.values.dynamic_table import (
@@ -44,6 +44,13 @@ _ABSENT: Final = object()
 def is_traced_key(key: Any) -> bool:
     """Whether a key is a number or a text that only a run knows, or a tuple with one."""
     return any(map(_is_traced_part, dynamic_table.flat(key)))
+
+
+def known_key(key: Any) -> Any:
+    """A key, with what is known to be there in the place of what may be None."""
+    if isinstance(key, OptionalValue | tuple):
+        return unwrap_present(key)
+    return key
 
 
 def _is_traced_part(key: Any) -> bool:
@@ -515,18 +522,22 @@ class OpenedDict(Opened):
 
     def part(self, index: Any) -> Any:
         """The element, of which an element or a method is taken at once."""
+        index = known_key(index)
         return self[index] if self._is_of_a_run(index) else super().part(index)
 
     def __getitem__(self, index: Any) -> Any:
+        index = known_key(index)
         return get_item(self.items, index) if self._is_of_a_run(index) else super().__getitem__(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        index = known_key(index)
         if self.is_filled(index):
             set_item(self.items, index, value)
         else:
             super().__setitem__(index, value)
 
     def __delitem__(self, index: Any) -> None:
+        index = known_key(index)
         if self.is_filled(index):
             delete(self.items, index)
         else:
@@ -534,7 +545,7 @@ class OpenedDict(Opened):
 
     def is_filled(self, index: Any) -> bool:
         """Whether the graph is to hold the keys, where an element is set or deleted."""
-        return not self.has_key and _is_of_a_run(self.items, index) and not _has_kept_keys(self.items)
+        return not self.has_key and _is_of_a_run(self.items, index) and not _keeps_its_keys(self.items, index)
 
     def _is_of_a_run(self, index: Any) -> bool:
         # A plain dict is asked by what stands for an index into its values.
@@ -542,9 +553,12 @@ class OpenedDict(Opened):
         return is_dynamic_table(self.items) or (is_traced_key(index) and not is_plain)
 
 
-def _has_kept_keys(table: Any) -> bool:
-    """Whether a dict is one of the model's own with keys that it has from the start: these stay its keys."""
-    return type(table) is dict and bool(table) and not is_dynamic_table(table) and effects.is_of_module(table)
+def _keeps_its_keys(table: Any, key: Any) -> bool:
+    """Whether a dict is one of the model's own, and has every key that may be set from the start."""
+    if type(table) is not dict or not table or is_dynamic_table(table) or not effects.is_of_module(table):
+        return False
+    keys = chosen_object.parts(key)[0] if type(key) is ChosenObject else host_scalars.choices(key)
+    return bool(keys) and all(each in table for each in keys)
 
 
 def opened(value: Any) -> Any:
@@ -554,6 +568,7 @@ def opened(value: Any) -> Any:
 
 def augmented(opened: Any, index: Any, change: Callable[[Any], Any]) -> bool:
     """`table[index] += value`; whether it is a dict whose keys a tensor decides."""
+    index = known_key(index)
     if not isinstance(opened, OpenedDict) or not opened.is_filled(index):
         return False
     table = opened.items
@@ -566,8 +581,9 @@ def augmented(opened: Any, index: Any, change: Callable[[Any], Any]) -> bool:
         value = opened[index]
     if is_dynamic_table(table):
         (found,) = whole(table)
-        for each in found.buffers:
-            rebinding.refuse_lost(each)
+        for each, leaf in zip(found.buffers, found.kind.computed, strict=True):
+            if not leaf.number:
+                rebinding.refuse_lost(each)
     set_item(table, index, change(value))
     return True
 
@@ -633,6 +649,7 @@ def method(function: Any) -> Function | None:
         by_key = _BY_KEY[name]
 
         def either(*args: Any, **kwargs: Any) -> Any:
+            args = (*map(known_key, args[:1]), *args[1:])
             if not args or not _is_of_a_run(table, args[0]):
                 # A key that is known may not be there: Python's own, or what a dict does with sizes.
                 return _plain(function)(*args, **kwargs)

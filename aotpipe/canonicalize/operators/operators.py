@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -33,6 +34,7 @@ from aotpipe.canonicalize.operators import (
     unbacked_items,
 )
 from aotpipe.canonicalize.operators.conditional import choose as choose
+from aotpipe.canonicalize.operators.generated import Generated, Groups
 from aotpipe.canonicalize.operators.logic import and_ as and_
 from aotpipe.canonicalize.operators.logic import compare as compare
 from aotpipe.canonicalize.operators.logic import not_ as not_
@@ -93,33 +95,6 @@ def require_set(name: str, is_set: Any) -> bool:
     return True
 
 
-class Generated:
-    """A generator whose code has not run yet.
-
-    Attributes:
-        run: Runs it; takes what is called with each value and tells whether to stop.
-    """
-
-    def __init__(self, run: Callable[[Callable[[Any], Any]], Any]) -> None:
-        self.run = run
-        self._begun = False
-
-    def each(self, take: Callable[[Any], Any]) -> None:
-        """Call a function with every value; nothing is left afterwards, as in Python."""
-        if not self._begun:
-            self._begun = True
-            self.run(take)
-
-    def __iter__(self) -> Iterator[Any]:
-        # In a function that is not rewritten yet: then it will be.
-        raise refusal(
-            "a generator that decides on a tensor is used other than by `for`",
-            "loop over it with `for`, or make a list of it",
-        )
-
-    __next__ = __iter__
-
-
 def listed(value: Any) -> Any:
     """All values of a generator, or keys that only a run knows, as a list; any other value itself."""
     if not isinstance(value, Generated):
@@ -131,6 +106,19 @@ def listed(value: Any) -> Any:
 
     value.each(take)
     return items
+
+
+def delegate(items: Any) -> Any:
+    """What a `yield from` goes through whose value is taken."""
+    if isinstance(items, GeneratorType):
+        said = "what a generator returns is used, and it cannot be rewritten"
+        raise return_values.Unwritten(items.gi_code, refusal(said, "return it from a function"))
+    return items
+
+
+def result_of(items: Any) -> Any:
+    """What a `yield from` that has gone through these gives."""
+    return items.result if isinstance(items, Generated) else None
 
 
 def if_(test: object, then: Callable[[], None], other: Callable[[], None], *variables: Any) -> None:
@@ -190,6 +178,11 @@ def for_(
         return
     stop: Any = False
     for number, item in enumerate(items):
+        if is_staged(stop) and isinstance(items, GeneratorType):
+            truth = runtime_asserts.truth(stop)
+            stop = stop if truth is None else truth
+            if truth:
+                return
         if not is_staged(stop):
             body(item)
         elif isinstance(items, GeneratorType):
@@ -275,6 +268,17 @@ def try_(body: Callable[[], None], *variables: Any) -> None:
         body()
 
 
+def path_scope(body: Callable[[], None], read: Collection[str] | None, *fields: Any) -> None:
+    """`body()`, in which no variable needs a common form; `read` are those that are read afterwards."""
+    if is_on():
+        variables = Variables(*fields)
+        if read is not None:
+            variables = replace(variables, is_unread=effects.held_by_unread(read))
+        regions.path_scope(body, variables)
+    else:
+        body()
+
+
 def caught(kinds: Callable[[], Any], may_split: bool) -> AbstractContextManager[Any]:
     """Stands around the body of a `try` that has handlers, which are for these kinds."""
     return runtime_asserts.catching(kinds, may_split=may_split) if is_on() else nullcontext()
@@ -346,12 +350,16 @@ def items(value: Any) -> Any:
 
 def comprehended(value: Any, plain: Function, elementwise: Function, tested: bool) -> Any:
     """`[element for item in value if test]`, where it is `tested`."""
+    if isinstance(value, Groups):
+        return value.comprehended(elementwise)
     found = listed(value)
     return unbacked_items.comprehended(found, plain, elementwise, tested=tested) if is_on() else plain(found)
 
 
 def generated_of(value: Any, plain: Function, elementwise: Function, tested: bool) -> Any:
     """A generator expression: an element is computed when it is asked for, unless the list grows."""
+    if isinstance(value, Groups):
+        return value.comprehended(elementwise)
     found = listed(value)
     if not is_on() or unbacked_items.of(found) is not None:
         return comprehended(found, plain, elementwise, tested)
@@ -368,12 +376,14 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     by_key = "key" in kwargs
     args = tuple(dynamic_table_methods.as_argument(function, each, by_key=by_key) for each in args)
-    if any(isinstance(each, Generated) for each in args) and not isinstance(function, _OF_PYTHON):
+    if any(isinstance(each, Generated) for each in args) and not _takes_generated(function):
         args = tuple(map(listed, args))
     if function not in _LAZY and not isinstance(function, _OF_PYTHON):
         args = tuple(
             each.listed() if isinstance(each, logic.Elements) and each.is_tested else each for each in args
         )
+    if function in _OF_NUMBERS:
+        args = tuple(map(_chosen_number, args))
     if any(type(each) is ChosenObject for each in (*args, *kwargs.values())) and not _takes_chosen(function):
         return _called_by_choice(function, args, kwargs)
     if (staged := builtin_calls.of(function)) is not None:
@@ -450,11 +460,19 @@ def _called_by_choice(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return dynamic_list_methods.call_chosen(calls, position, (), {})
 
 
-_PURE: Final = (len, str, repr, isinstance, getattr, hasattr, type)
+# What makes a text of a number.
+_OF_NUMBERS: Final = (str, repr, bin, oct, hex, chr, format)
+_PURE: Final = (len, isinstance, getattr, hasattr, type, *_OF_NUMBERS)
 
 
 # What may loop over a generator with `for`.
 _OF_PYTHON: Final = (FunctionType, MethodType)
+
+
+def _takes_generated(function: Any) -> bool:
+    return isinstance(function, _OF_PYTHON) or function is itertools.islice
+
+
 # What asks a generator for no more elements than it needs.
 _LAZY: Final = (any, all, next, iter, zip)
 
@@ -468,15 +486,25 @@ def text(make: Callable[..., str], *parts: Any) -> Any:
     """An f-string, of a function that makes it of its parts; a text for each object that a part may be."""
     if not is_on():
         return make(*parts)
-    for at, part in enumerate(parts):
-        if type(part) is ChosenObject and not trace.current().is_message:
-            filled = functools.partial(_text_of, make, parts[:at], parts[at + 1 :])
-            return part.asked(filled)
-    return make(*map(shown, parts))
+    if not trace.current().is_message:
+        parts = tuple(map(_chosen_number, parts))
+    chosen = [part for part in parts if type(part) is ChosenObject]
+    if not chosen or trace.current().is_message:
+        return make(*map(shown, parts))
+
+    def made(*values: Any) -> str:
+        given = iter(values)
+        return make(*(next(given) if type(part) is ChosenObject else shown(part) for part in parts))
+
+    return chosen_object.combined(chosen, made)
 
 
-def _text_of(make: Callable[..., str], before: Any, after: Any, item: Any) -> Any:
-    return text(make, *before, item, *after)
+def _chosen_number(value: Any) -> Any:
+    """A number that is one of a few, as one of several objects; any other value itself."""
+    if not host_scalars.is_host_scalar(value) or not (values := host_scalars.choices(value)):
+        return value
+    position = (torch.tensor(values) == value).to(torch.int64).argmax()
+    return ChosenObject(values, host_scalars.as_host_scalar(position))
 
 
 def said(talk: Callable[[], object]) -> None:
@@ -514,6 +542,14 @@ def add(left: Any, right: Any) -> Any:
     if _are_deques_of_a_run(left, right) and type(right) is deque:
         return dynamic_list_methods.deques_added(left, right)
     return left + right
+
+
+def multiplied(left: Any, right: Any) -> Any:
+    """`left * right`, of which one is a list."""
+    for items, number in ((left, right), (right, left)):
+        if isinstance(items, list) and is_staged(number) and host_scalars.number_type(number) in (int, bool):
+            return dynamic_list_methods.repeated(items, torch_functions.as_tensor(number))
+    return left * right
 
 
 def _are_deques_of_a_run(left: Any, right: Any) -> bool:
@@ -709,22 +745,36 @@ def spread(value: Any) -> Any:
     return unpacked(value, None)
 
 
-def unpacked(value: Any, count: int | None) -> Any:
-    """What is unpacked into as many variables."""
+def unpacked(value: Any, count: int | None, before: int = 0, after: int = 0) -> Any:
+    """What is unpacked into as many variables; into one list, with so many before and after it, for None."""
     value = dynamic_table_methods.listed(value)
     if not dynamic_list.is_dynamic_list(value):
         return value
-    if count is None:
+    if count is None and not before + after:
         raise refusal(
             "a list whose length a tensor decides is unpacked", "index it, or stack it first", "list-grows"
         )
+    if count is None:
+        return _unpacked_around(value, before, after)
     fits = torch_functions.predicate(dynamic_list_methods.length(value) == count)
     runtime_asserts.require(fits, ValueError(f"expected {count} values to unpack"), holds=True)
     return [dynamic_list_methods.get(value, index) for index in range(count)]
 
 
+def _unpacked_around(value: Any, before: int, after: int) -> list[Any]:
+    length = dynamic_list_methods.length(value)
+    said = f"not enough values to unpack (expected at least {before + after})"
+    fits = torch_functions.predicate(length >= before + after)
+    runtime_asserts.require(fits, ValueError(said), holds=True)
+    opened = dynamic_list_methods.opened(value)
+    first = [dynamic_list_methods.get(value, at) for at in range(before)]
+    last = [dynamic_list_methods.get(value, length - at) for at in range(after, 0, -1)]
+    return [*first, *opened[before : length - after], *last]
+
+
 def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
+    item = dynamic_table_methods.known_key(item) if is_on() else item
     if isinstance(items, optional_values.Partial | optional_values.Keys) and not is_staged(item):
         return (items.of if isinstance(items, optional_values.Keys) else items).has(item)
     if is_on() and dynamic_table.is_dynamic_table(items):

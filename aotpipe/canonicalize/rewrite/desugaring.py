@@ -30,7 +30,7 @@ import ast
 import copy
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import (
     COMPREHENSIONS,
@@ -56,6 +56,7 @@ _OPERATORS: Final = repr(OPERATORS)
 _SUBJECT: Final = "__aotpipe_subject"
 _SUPPRESS: Final = "__aotpipe_suppress"
 _VALUE: Final = "__aotpipe_value"
+_DELEGATE: Final = f"{GENERATED}_delegate"
 _TAKE: Final = f"{GENERATED}_take"  # a helper is taken to change nothing
 _PLAIN: Final = f"{HELPER}_plain"
 _SETTER: Final = HELPER + "_assign_{}"
@@ -500,7 +501,7 @@ def split_generator(
     shared: list[ast.stmt] = [ast.Nonlocal(local)] if local else []
     plain = ast.FunctionDef(_PLAIN, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
     entered = ast.FunctionDef(_ENTERED, parameters(), [*copy.deepcopy(shared), *copy.deepcopy(body)], [])
-    called = [_Calls().visit(node) for node in body]
+    called = _Calls().visit(ast.Module(body, [])).body
     staged = rewrite(ast.FunctionDef(_STAGED, parameters(_TAKE), [*shared, *called], []))
     if staged is None:
         return None
@@ -512,16 +513,31 @@ def split_generator(
 
 
 def _only_yields(function: ast.FunctionDef) -> bool:
-    """Whether no yield and no return of a function has a value that the function or its caller takes."""
+    """Whether a function takes no value that is sent to it, and what a `yield from` gives in a statement."""
     nodes = list(own(function.body))
     plain = {node.value for node in nodes if isinstance(node, ast.Expr)}
-    returns = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
-    return not returns and plain.issuperset(
-        node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom)
-    )
+    plain |= {value for node in nodes if (value := _result_of(node)) is not None}
+    return plain.issuperset(node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom))
+
+
+def _result_of(node: ast.AST) -> ast.expr | None:
+    """The `yield from items` of `name = yield from items`, or of `return yield from items`."""
+    value = node.value if isinstance(node, ast.Assign | ast.Return) else None
+    return value if isinstance(value, ast.YieldFrom) else None
 
 
 class _Calls(Own):
+    def visit_Assign(self, node: ast.Assign | ast.Return) -> Any:  # of a NodeTransformer
+        if not isinstance(node.value, ast.YieldFrom):
+            return node
+        taken = ast.For(ast.Name(_ITEM, ast.Store()), load(_DELEGATE), [_taken(load(_ITEM))], [])
+        first = assign(_DELEGATE, calling("delegate", node.value.value))
+        node.value = calling("result_of", load(_DELEGATE))
+        made = [ast.copy_location(each, node) for each in (first, taken)]
+        return [*map(ast.fix_missing_locations, made), node]
+
+    visit_Return = visit_Assign  # noqa: N815
+
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # of a NodeTransformer
         match node.value:
             case ast.Yield(value=value):

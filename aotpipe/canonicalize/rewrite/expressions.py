@@ -123,6 +123,8 @@ class _Expressions(Own):
         name = _OF_SETS.get(type(node.op))
         if name is not None and not any(isinstance(each, ast.Constant) for each in sides):
             return calling("set_operator", ast.Constant(name), *sides)
+        if isinstance(node.op, ast.Mult) and any(isinstance(each, ast.List | ast.ListComp) for each in sides):
+            return calling("multiplied", *sides)
         if not isinstance(node.op, ast.Add) or any(isinstance(each, ast.Constant) for each in sides):
             return node
         return calling("add", *sides)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from traceback import walk_tb
@@ -32,7 +32,7 @@ from aotpipe.canonicalize.operators import (
     operators,
     unbacked_items,
 )
-from aotpipe.canonicalize.rewrite import ast_builders, statements
+from aotpipe.canonicalize.rewrite import ast_builders, path_scopes, statements
 from aotpipe.canonicalize.trace import (
     constants,
     dry_run,
@@ -42,7 +42,7 @@ from aotpipe.canonicalize.trace import (
     torch_functions,
 )
 from aotpipe.canonicalize.trace.return_values import Unwritten
-from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, object_fields, trace
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, listed
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
@@ -51,6 +51,8 @@ from aotpipe.model import capacity, source
 from aotpipe.model.garbage_collector import function_of, functions_of
 
 Hook = Callable[..., Any]
+Places = Collection[tuple[str, int]]
+"""Lines of files."""
 
 
 def _require(truth: torch.Tensor, error: Exception) -> bool:
@@ -69,6 +71,7 @@ _OPERATORS: Final = Operators(
     require_index=number_errors.require_index,
     require=_require,
     add_assert=runtime_asserts.add_assert,
+    truth=runtime_asserts.truth,
     mapped=unbacked_items.mapped,
     items_of=unbacked_items.of,
     on_call=implicit_calls.on_call,
@@ -101,6 +104,8 @@ def staging(
     *,
     exact_aliases: bool = False,
     splits_tries: bool = False,
+    joins_objects: bool = False,
+    asking: Collection[tuple[str, int, str]] = (),
     upper_bounds: Mapping[int, int] = MappingProxyType({}),
     values: Mapping[str, torch.Tensor] = MappingProxyType({}),
 ) -> Iterator[Trace]:
@@ -110,12 +115,22 @@ def staging(
         module: What is traced.
         exact_aliases: Whether the graph follows which names of tensors are names of one.
         splits_tries: Whether a `try` is run for each way that a tensor may take through it.
+        joins_objects: Whether a new object stands for those that a variable of a class of the model's may be.
+        asking: The codes in which each truth for which a library asks is a path of its own.
         upper_bounds: The highest values of integers among the leaves of a call, by place.
         values: What parameters and buffers hold in every call, by name.
     """
+    made = Trace(
+        _OPERATORS,
+        exact_aliases=exact_aliases,
+        splits_tries=splits_tries,
+        joins_objects=joins_objects,
+        asking=asking,
+    )
     with (
         trace.held(capacity.assert_in_trace, _assert_capacity),
-        trace.started(Trace(_OPERATORS, exact_aliases=exact_aliases, splits_tries=splits_tries)) as found,
+        trace.started(made) as found,
+        object_fields.forgotten(),
         hooks_joined(module),
         effects.watching(module),
         host_scalars.unhashable(),
@@ -228,6 +243,14 @@ def deciding(error: BaseException) -> list[FunctionType]:
     return running([*codes, error.code] if isinstance(error, Unwritten) else codes, frames)
 
 
+def asking(error: BaseException) -> tuple[str, int, str] | None:
+    """The innermost code of a model that an error came from, as `Trace.asking` names it."""
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    codes += [error.code] if isinstance(error, Unwritten) else []
+    found = [code for code in codes if source.is_model_code(code.co_filename)]
+    return runtime_asserts.key_of(found[-1]) if found else None
+
+
 def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list[FunctionType]:
     """The live functions of a model whose code is the last of these.
 
@@ -253,20 +276,24 @@ def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list
     return known or functions_of(code)
 
 
-def rewritten(function: FunctionType) -> CodeType | None:
-    """The code of a function with its control flow as calls; None where it has no source or no such form."""
+def rewritten(function: FunctionType, scopes: Places = ()) -> CodeType | None:
+    """The code of a function with its control flow as calls; None where it has no source or no such form.
+
+    `scopes` are the beginnings of statements that are traced once for each path.
+    """
     code = function.__code__
     definition = _definition(code)
     if definition is None:
         return None
+    path_scopes.with_scopes(definition, {line for path, line in scopes if path == code.co_filename})
     written = statements.rewrite(definition)
     found = recompiled(code, written) if written is not None else None
     return _with_operators(found) if found is not None else None
 
 
-def rewritten_codes(functions: Iterable[FunctionType]) -> dict[FunctionType, CodeType]:
+def rewritten_codes(functions: Iterable[FunctionType], scopes: Places = ()) -> dict[FunctionType, CodeType]:
     """The code of each of the functions that can be `rewritten`."""
-    found = {function: rewritten(function) for function in functions}
+    found = {function: rewritten(function, scopes) for function in functions}
     return {function: code for function, code in found.items() if code is not None}
 
 
@@ -324,7 +351,7 @@ def _with_operators(code: CodeType) -> CodeType:
 
 
 @contextmanager
-def swapped(codes: dict[FunctionType, CodeType]) -> Iterator[None]:
+def swapped(codes: dict[FunctionType, CodeType], scopes: Places = ()) -> Iterator[None]:
     """Run functions with other code; those that a trace around it comes to need meanwhile are added."""
     before: dict[FunctionType, CodeType] = {}
     refused: set[FunctionType] = set()
@@ -339,7 +366,7 @@ def swapped(codes: dict[FunctionType, CodeType]) -> Iterator[None]:
             return True
         if not source.is_model_code(function.__code__.co_filename) or function in refused:
             return False
-        code = rewritten(function)
+        code = rewritten(function, scopes)
         if code is None:
             refused.add(function)
             return False

@@ -20,6 +20,7 @@ import copy
 from collections.abc import Sequence
 from typing import Final
 
+from aotpipe.canonicalize.rewrite import path_scopes
 from aotpipe.canonicalize.rewrite.ast_builders import (
     HELPER,
     OPAQUE,
@@ -215,8 +216,9 @@ class _Writer(ast.NodeVisitor):
             node.value = calling("returned", node.value)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List):
             names = node.targets[0].elts
-            is_exact = not any(isinstance(each, ast.Starred) for each in names)
-            node.value = calling("unpacked", node.value, ast.Constant(len(names) if is_exact else None))
+            star = next((at for at, each in enumerate(names) if isinstance(each, ast.Starred)), None)
+            counts = [len(names)] if star is None else [None, star, len(names) - star - 1]
+            node.value = calling("unpacked", node.value, *map(ast.Constant, counts))
         for block in blocks(node):
             block[:] = self.block(block)
         if isinstance(node, ast.Try) and (node.handlers or _drops_exceptions(node)):
@@ -261,6 +263,13 @@ class _Writer(ast.NodeVisitor):
         return self._emit(node, names, bodies, "if_", before=[test(node.test)])
 
     def visit_Try(self, node: ast.Try) -> list[ast.stmt]:
+        if path_scopes.is_scope(node):
+            if self._is_left(node):
+                return self.block(node.body)
+            live = self._live(node)
+            read = tuple_of(map(ast.Constant, sorted(live))) if live is not None else ast.Constant(None)
+            bodies = {"body": self.block(node.body)}
+            return self._emit(node, self._region(node.body), bodies, "path_scope", after=[read])
         if not node.handlers or self._is_left(node):
             return [self.generic_visit(node)]
         names = self._region([node])
@@ -373,15 +382,23 @@ class _Writer(ast.NodeVisitor):
         watched = tuple_of(tuple_of((ast.Constant(each), _read(each))) for each in touched)
         labels, dead = (tuple_of(map(ast.Constant, each)) for each in (names.all, self._dead(node, names)))
         called.args += [load(made["get"]), load(made["set"]), labels, later(watched), dead]
-        return [ast.copy_location(each, node) for each in (*out, ast.Expr(called))]
+        for each in (statement := ast.Expr(called), *out):
+            ast.copy_location(each, node)
+        # Python says of a call of a method that it stands where the name of the method ends.
+        if hasattr(node, "lineno"):
+            statement.end_lineno = node.lineno
+        return [*out, statement]
 
     def _dead(self, node: ast.stmt, names: Assigned) -> list[int]:
         """The places of the variables that nothing reads after a statement, nor in its next iteration."""
-        live = self._liveness.after(node)
-        if live is None:
+        if (kept := self._live(node)) is None:
             return []
-        kept = {*live, *self._captured, *self._outer, *self._set_inside}
         return [at for at, name in enumerate(names.names) if not (name in kept or name.startswith(GENERATED))]
+
+    def _live(self, node: ast.stmt) -> set[str] | None:
+        """The variables that something may read after a statement; None where that is not known."""
+        live = self._liveness.after(node)
+        return None if live is None else {*live, *self._captured, *self._outer, *self._set_inside}
 
     def _function(
         self, name: str, parameter: str | None, names: Sequence[str], body: list[ast.stmt]

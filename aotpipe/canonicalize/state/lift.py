@@ -13,6 +13,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -23,16 +24,20 @@ from torch.export.graph_signature import InputKind, OutputKind
 from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.inputs.pytrees import unique
+from aotpipe.canonicalize.operators import dynamic_table_methods
 from aotpipe.canonicalize.state import layouts, sharing
-from aotpipe.canonicalize.state.layouts import Leaf, Node, Path, Slot, Snapshot, Tree
+from aotpipe.canonicalize.state.layouts import Growing, Leaf, Node, Path, Slot, Snapshot, Tree
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads, without_form
 from aotpipe.canonicalize.trace import dry_run, regions
-from aotpipe.canonicalize.values import dynamic_list, host_scalars
-from aotpipe.canonicalize.values.abstract_values import Variables
+from aotpipe.canonicalize.values import chosen_object, dynamic_list, dynamic_table, host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Incompatible, Variables
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.model import object_graph
 
 _STORE: Final = "aotpipe_state"
 _PHASE: Final = "phase"
+_ROOM: Final = 256
+_ONE_FORM: Final = "keep a number for each, and look the object up in a tuple or a dict"
 _SYMBOLS: Final = (torch.SymBool, torch.SymInt, torch.SymFloat)
 
 
@@ -185,10 +190,14 @@ class LiftedModel:
                 if root.held[root.key] is layouts.ABSENT:
                     del root.held[root.key]
             # torch.export would take an assigned buffer for written; it is, below.
-            with dry_run.unhooked(), followed_reads(state.unread) as seen:
+            with dry_run.unhooked(), followed_reads(state.unread, state.known_here()) as seen:
                 self._sharing.begin()
                 result = self._module(*args, **kwargs)
-            snapshots = tuple(map(_left_at, state.roots))
+            for root in state.roots:
+                state = _with_decided(state, root)
+            if state is not self._state:
+                raise UnknownState(state)
+            snapshots = tuple(_left_at(root, state) for root in state.roots)
             late = [root for root in state.unread if seen.has(root)]
             late += [root for root in watch.changed() if not state.knows(root)]
             for root, value in watch.changed_without_form():
@@ -258,27 +267,80 @@ def _is_free(name: str, others: set[str]) -> bool:
     return not any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in others)
 
 
-def _left_at(root: object_graph.Root) -> Snapshot:
-    """What a call left under a name; one whose length a tensor decides is refused."""
-    left = dynamic_list.leaves(root.held.get(root.key))
-    if any(type(each) is dynamic_list.DynamicList for each in left):
-        raise StateRefused(
-            root,
-            (root.path,),
-            "is a list, a dict or a set whose length a tensor decides",
-            "keep a buffer and a count, or of N keys a flag for each (`torch.zeros(N, dtype=torch.bool)`); "
-            f"or assign a new list in each call (`self.{root.path} = []`), if no "
-            "call needs that of the one before",
-        )
-    return layouts.snapshot_at(root)
+def _with_decided(state: State, root: object_graph.Root) -> State:
+    """The state with what a call left under a name of which a tensor decides the length, or which it is.
+
+    Raises:
+        StateRefused: Its elements have no common form.
+    """
+    known, chosen = dict(state.growing), dict(state.chosen)
+
+    def visit(node: Node, path: Path) -> None:
+        nonlocal state
+        if isinstance(node, Leaf) and (path in chosen or type(node.value) is ChosenObject):
+            # What it was before a call, or in a call on the example, it may be again.
+            seen = [
+                leaf.value
+                for held in state.snapshots
+                for at, leaf in layouts.leaves_at(state.roots, held)
+                if at == path and not isinstance(leaf.value, Slot)
+            ]
+            options = chosen_object.options([*seen, node.value], object_graph.is_same)
+            if options is None:
+                raise StateRefused(root, path, "is one of several objects, where a tensor decides", _ONE_FORM)
+            if options != chosen.get(path):
+                state = state.with_chosen(path, options)
+        if not isinstance(node, Tree):
+            return
+        live = node.live
+        is_dynamic = dynamic_list.is_dynamic_list(live) or dynamic_table.is_dynamic_table(live)
+        if path in known or is_dynamic:
+            elements = _elements_of(root, path, live, known.get(path))
+            if elements != known.get(path):
+                state = state.with_growing(path, elements)
+            return
+        for name, child in zip(node.names, node.children, strict=False):
+            visit(child, (*path, name))
+
+    visit(layouts.snapshot_at(root), (root.path,))
+    return state
 
 
-def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch.Tensor]) -> torch.Tensor:
+def _elements_of(
+    root: object_graph.Root, path: Path, live: Any, known: dynamic_list.Kind | None
+) -> dynamic_list.Kind:
+    """What the elements of a container are, with room for those of all calls."""
+    segments = layouts.segments_of(live)
+    most = getattr(live, "maxlen", None)
+    if known is not None:
+        capacity = known.capacity
+        with dry_run.unrecorded():
+            made = [torch.empty((capacity, *leaf.shape), dtype=leaf.dtype) for leaf in known.computed]
+            count = host_scalars.as_host_scalar(torch.zeros((), dtype=torch.int64))
+            segments = [dynamic_list.DynamicList(known, made, count), *segments]
+    elif most is None:
+        capacity = _assumed_room(layouts.shown(path))
+    else:
+        capacity = most
+    try:
+        return dynamic_list.abstract_of_segments([segments], capacity)[1]
+    except Incompatible as error:
+        raise StateRefused(root, path, f"is kept from call to call, and {error}", error.hint) from None
+
+
+def _assumed_room(name: str) -> dynamic_list.Assumed:
+    said = f"`{name}` grows where a tensor decides: it has room for {_ROOM} elements"
+    hint = "a call that needs more fails an assert; keep it in a deque(maxlen=N) to give it another"
+    trace.note("warning", "list-room-assumed", f"{said}; {hint}")
+    return dynamic_list.Assumed(_ROOM, said)
+
+
+def _taken(slot: Slot, given: Mapping[str, torch.Tensor], taken: dict[str, torch.Tensor]) -> Any:
     """A copy of what a slot holds, which the model may write to; all names of a slot give the same one."""
     if slot.name not in taken:
         value = given[slot.name].clone()
         taken[slot.name] = host_scalars.as_host_scalar(value) if slot.number else value
-    return taken[slot.name]
+    return ChosenObject(slot.options, taken[slot.name]) if slot.options else taken[slot.name]
 
 
 def _fits(
@@ -298,10 +360,38 @@ def _fits(
     )
 
 
+def _left_at(root: object_graph.Root, state: State) -> Snapshot:
+    """What a call left under a name; of a container that grows, the values of its slots."""
+    growing = dict(state.growing)
+
+    def gathered(node: Any, path: Path) -> Any:
+        if not isinstance(node, Tree):
+            return node
+        if path not in growing:
+            items = zip(node.names, node.children, strict=False)
+            children = (gathered(child, (*path, name)) for name, child in items)
+            return replace(node, children=tuple(children))
+        found = Growing.of(node, growing[path], layouts.shown(path))
+        live = node.live
+        if dynamic_table.is_dynamic_table(live):
+            live = dynamic_table.of_segment(live, dynamic_table_methods.whole(live)[0])  # each key once
+        return replace(node, keys=found.keys, children=tuple(map(Leaf, found.tensors(live))))
+
+    found: Snapshot = gathered(layouts.snapshot_at(root), (root.path,))
+    return found
+
+
 def _is_of(values: dict[str, torch.Tensor], node: Leaf | Slot, value: Any, _: Path = ()) -> bool:
     """Whether a value is what a form has in its place; adds the value of a slot."""
     if isinstance(node, Leaf):
         return object_graph.is_same(node.value, value)
+    if node.options:
+        if type(value) is ChosenObject:
+            position = value.number_in(node.position)
+        else:
+            position = torch.full((), node.position(value), dtype=torch.int64)
+        values[node.name] = position
+        return True
     if node.number:
         if not _is_number(value) or _number_dtype(value, node.dtype) != node.dtype:
             return False
@@ -315,7 +405,7 @@ def _is_of(values: dict[str, torch.Tensor], node: Leaf | Slot, value: Any, _: Pa
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (*layouts.NUMBERS, *_SYMBOLS)) or host_scalars.is_host_scalar(value)
+    return layouts.is_number(value) or isinstance(value, _SYMBOLS) or host_scalars.is_host_scalar(value)
 
 
 def _number_dtype(value: Any, *others: torch.dtype) -> torch.dtype:
@@ -388,7 +478,7 @@ def _may_become_slot(leaves: dict[Path, Leaf], node: Leaf | Slot, value: Any, pa
     elif isinstance(old := node.value, torch.Tensor) and isinstance(value, torch.Tensor):
         fits = old.dtype == value.dtype and is_of_shape(value, old.shape)
     else:
-        fits = isinstance(old, layouts.NUMBERS) and is_number
+        fits = layouts.is_number(old) and is_number
     if fits:
         leaves[path] = Leaf(_abstract_number(value) if is_number else None)
     return fits

@@ -28,8 +28,8 @@ from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.canonicalize.state import layouts
 from aotpipe.canonicalize.state.layouts import Leaf, Node, Path, Slot, Snapshot, Tree, shown
-from aotpipe.canonicalize.trace import dry_run
-from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.trace import dry_run, return_values
+from aotpipe.canonicalize.values import dynamic_list, trace
 from aotpipe.model import object_graph
 from aotpipe.model.object_graph import Root
 
@@ -64,6 +64,8 @@ class State:
         snapshots: What they hold before the first call, and after each call that was looked at.
         varying: The paths of the leaves that are slots.
         kinds: Dtypes that a number is seen to need besides those in the snapshots.
+        growing: What the elements are of lists, dicts and sets of which a tensor decides the length, by path.
+        chosen: The objects, as texts and members of an enum, of which a tensor decides which it is, by path.
         unread: The names that are always written before they are read: nothing is kept of them.
         ignored: Names that change and have no effect on the results.
         buffers: The tensors of the slots, which all entry points of a model share.
@@ -73,6 +75,8 @@ class State:
     snapshots: tuple[tuple[Snapshot, ...], ...]
     varying: frozenset[Path] = frozenset()
     kinds: frozenset[tuple[Path, torch.dtype]] = frozenset()
+    growing: tuple[tuple[Path, dynamic_list.Kind], ...] = ()
+    chosen: tuple[tuple[Path, tuple[Any, ...]], ...] = ()
     unread: tuple[Root, ...] = ()
     ignored: tuple[Root, ...] = ()
     buffers: dict[object, torch.Tensor] = field(default_factory=dict, compare=False)
@@ -114,6 +118,8 @@ class State:
             snapshots=tuple(tuple(each[at] for at in kept) for each in self.snapshots),
             varying=frozenset(path for path in self.varying if path[0] not in paths),
             kinds=frozenset((path, dtype) for path, dtype in self.kinds if path[0] not in paths),
+            growing=tuple((path, kind) for path, kind in self.growing if path[0] not in paths),
+            chosen=tuple((path, options) for path, options in self.chosen if path[0] not in paths),
             ignored=(*self.ignored, *dropped.values()),
         )
 
@@ -121,6 +127,19 @@ class State:
         """The same with more slots, which are to hold what was seen."""
         kinds = {(path, seen.value.dtype) for path, seen in leaves.items() if isinstance(seen.value, Slot)}
         return replace(self, varying=self.varying | leaves.keys(), kinds=self.kinds | kinds)
+
+    def with_growing(self, path: Path, elements: dynamic_list.Kind) -> State:
+        """The same with a container of which a tensor decides the length."""
+        return replace(self, growing=(*(each for each in self.growing if each[0] != path), (path, elements)))
+
+    def with_chosen(self, path: Path, options: tuple[Any, ...]) -> State:
+        """The same with one of several objects, of which a tensor decides which it is."""
+        return replace(self, chosen=(*(each for each in self.chosen if each[0] != path), (path, options)))
+
+    def known_here(self) -> list[Root]:
+        """The names of what only rewritten code knows: such objects, and containers that grow."""
+        paths = {path[0] for path, _ in (*self.growing, *self.chosen)}
+        return [root for root in self.roots if root.path in paths]
 
     def with_snapshots(self, snapshots: tuple[Snapshot, ...]) -> State:
         """The same after a call that left something else."""
@@ -152,10 +171,15 @@ class State:
 
     def _layouts(self) -> list[tuple[Node, ...]]:
         dtypes, names = self._number_dtypes(), self._names()
+        growing, chosen = dict(self.growing), dict(self.chosen)
 
         def form(leaf: Leaf, path: Path) -> Leaf | Slot:
             value = leaf.value
-            if path not in self.varying or not isinstance(value, (torch.Tensor, Slot, *layouts.NUMBERS)):
+            if path in chosen:
+                cpu = torch.device("cpu")
+                return Slot(torch.int64, (), cpu, number=True, name=shown(path), options=chosen[path])
+            is_known = not (isinstance(value, (torch.Tensor, Slot)) or layouts.is_number(value))
+            if path not in self.varying or is_known:
                 return Leaf(value)
             if isinstance(value, torch.Tensor) or (isinstance(value, Slot) and not value.number):
                 name = shown(names.get(path, path))
@@ -164,7 +188,7 @@ class State:
 
         paths = [(root.path,) for root in self.roots]
         return [
-            tuple(layouts.map_leaves(form, *each) for each in zip(snapshots, paths, strict=True))
+            tuple(layouts.map_leaves(form, *each, growing) for each in zip(snapshots, paths, strict=True))
             for snapshots in self.snapshots
         ]
 
@@ -183,7 +207,7 @@ class State:
         needed = list(self.kinds)
         for snapshots in self.snapshots:
             for path, leaf in layouts.leaves_at(self.roots, snapshots):
-                if isinstance(leaf.value, layouts.NUMBERS):
+                if layouts.is_number(leaf.value):
                     needed.append((path, layouts.dtype_of(leaf.value)))
                 elif isinstance(leaf.value, Slot) and leaf.value.number:
                     needed.append((path, leaf.value.dtype))
@@ -358,7 +382,7 @@ def _varying(roots: Sequence[Root], snapshots: Sequence[tuple[Snapshot, ...]], l
             if tensors and any(value != tensors[0] for value in values):
                 yield path
             late = [value.value for value in values[-1 - last :] if value]
-            if all(isinstance(value, layouts.NUMBERS) for value in late) and any(
+            if all(map(layouts.is_number, late)) and any(
                 not object_graph.is_same(value, late[0]) for value in late
             ):
                 yield path
@@ -367,7 +391,8 @@ def _varying(roots: Sequence[Root], snapshots: Sequence[tuple[Snapshot, ...]], l
 class Reads:
     """The names that were read while nothing had been assigned to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, known_here: Collection[tuple[int, str]] = ()) -> None:
+        self._known_here = known_here
         self._written: set[tuple[int, str]] = set()
         self._read: set[tuple[int, str]] = set()
         self._depth = _depth()
@@ -383,7 +408,13 @@ class Reads:
         return root.is_buffer or root.identity in self._read
 
     def read(self, identity: tuple[int, str]) -> None:
-        """Note a read."""
+        """Note a read.
+
+        Raises:
+            Unwritten: Code that is not rewritten reads what only rewritten code knows.
+        """
+        if identity in self._known_here:
+            return_values.check_reader()
         if identity not in self._written:
             self._read.add(identity)
 
@@ -401,11 +432,11 @@ def _depth() -> tuple[int, int]:
 
 
 @contextmanager
-def followed_reads(roots: Iterable[Root]) -> Iterator[Reads]:
-    """Note the accesses to attributes."""
-    reads = Reads()
+def followed_reads(roots: Iterable[Root], known_here: Collection[Root] = ()) -> Iterator[Reads]:
+    """Note the accesses to attributes; only rewritten code may read what is `known_here`."""
+    reads = Reads({root.identity for root in known_here})
     by_owner: dict[int, list[Root]] = {}
-    for root in roots:
+    for root in (*roots, *known_here):
         if hasattr(getattr(type(root.owner), root.key, None), "__set__"):
             # A property goes before what the module holds under its name, and may read that.
             reads.read(root.identity)

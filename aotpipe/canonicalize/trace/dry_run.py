@@ -26,7 +26,7 @@ from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
 from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, sizes_collected
-from aotpipe.canonicalize.values import chosen_object, frozen_dataclasses, host_scalars, trace
+from aotpipe.canonicalize.values import chosen_object, host_scalars, object_fields, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
@@ -72,6 +72,8 @@ def summarize(
     test: Callable[[], object] | None = None,
     own: Sequence[torch.Tensor] = (),
     summary: EffectSummary | None = None,
+    *,
+    owns: bool = False,
 ) -> EffectSummary:
     """Run a region with nothing put into the graph; tensors of its `own` are not from outside.
 
@@ -88,7 +90,7 @@ def summarize(
         if test is not None:
             summary.limits = host_scalars.limits(run_test(test, variables, start))
         with sizes_collected() as size_conditions:
-            summary.after = run_region(body, variables, start)
+            summary.after = run_region(body, variables, start, owns=owns)
         summary.size_conditions = [each for each in size_conditions if not each.free_symbols & mine]
         summary.alias_sets = {
             id(tensor): rebinding.alias_set(tensor) for tensor in _tensors_in(summary.after)
@@ -190,18 +192,28 @@ class _Regions:
 
 
 @region_sites.boundary
-def run_region(body: Callable[[], None], variables: Variables, start: Values) -> Values:
-    """The variables after a region that starts from these; they are as before afterwards."""
+def run_region(
+    body: Callable[[], None], variables: Variables, start: Values, *, owns: bool = False
+) -> Values:
+    """The variables after a region that starts from these; they are as before afterwards.
+
+    Where it `owns` the containers in these it has copies of its own, which it may change.
+    """
+    if owns:
+        start = effects.copies(start)
     before = variables.get()
-    frozen_dataclasses.register(start)
+    object_fields.register(start)
     held = [*zip(variables.names, start, strict=True), *variables.watched()]
-    with trace.in_model(), effects.unchanged(held), unhooked(), host_scalars.fresh_items():
+    own = start if owns else ()
+    with trace.in_model(), effects.unchanged(held, own), unhooked(), host_scalars.fresh_items():
         variables.set(start)
         try:
             with effects.results_checked():
                 body()
             values = variables.live()
-            frozen_dataclasses.register(values)
+            if owns:
+                effects.check_own(variables.names, values)
+            object_fields.register(values)
             # Copies of lists and dicts: what is changed in place is taken back.
             after = tuple(map(unwrap_present, values))
             effects.note_copies(values, after)

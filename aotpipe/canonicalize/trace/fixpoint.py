@@ -94,7 +94,8 @@ def _solve(loop: Loop) -> Fixpoint:
                 with dry_run.unrecorded():
                     _, known = carried(abstracts, own)
                 border.register(abstracts, values, names, known)
-            summary = dry_run.summarize(loop.body, variables, values, test=loop.test, own=own)
+            owns = site.owns_containers
+            summary = dry_run.summarize(loop.body, variables, values, test=loop.test, own=own, owns=owns)
         capacities = [_capacity(each, loop, values, summary) for each in range(len(at))]
         grown = join_paths(at, [start, values, summary.after], capacities)
         begun = border.names(grown, start, rebinding.alias_set)

@@ -32,7 +32,7 @@ from aotpipe.canonicalize.trace import (
 from aotpipe.canonicalize.trace.dry_run import Values
 from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
 from aotpipe.canonicalize.values import host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import AbstractValue, Variables
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Undefined, Variables
 from aotpipe.canonicalize.values.optional_values import assume, assuming
 from aotpipe.canonicalize.values.tensor_subclasses import plain
 from aotpipe.canonicalize.values.trace import refusal
@@ -62,7 +62,7 @@ def branch(
     def put(found: Variables, site: region_sites.Site) -> None:
         _branch(test, then, other, found, site, places)
 
-    _with_changed_containers(variables, lambda each: each.get(), put)
+    _with_changed_containers(variables, lambda each: each.get(), put, is_loop=False)
 
 
 def _branch(
@@ -90,7 +90,10 @@ def _branch(
                 assume(test, holds=not holds)
             return
     paths = [each.after for each in summaries]
-    abstracts = fixpoint.join_paths(variables.names, paths)
+    try:
+        abstracts = fixpoint.join_paths(variables.names, paths)
+    except ExportFailed as refused:
+        runtime_asserts.split_paths(refused, places, test)
     names = tensor_storage.joined(
         *(border.names(abstracts, each.after, each.alias_set_of) for each in summaries)
     )
@@ -165,19 +168,26 @@ def _summary(
     return found
 
 
-def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asserts.Ways = _NO_WAYS) -> None:
+def attempt(
+    body: Callable[[], None],
+    variables: Variables,
+    taken: runtime_asserts.Ways = _NO_WAYS,
+    *,
+    of_paths: bool = False,
+) -> None:
     """`body()`, a `try` statement: a branch, where a tensor decides whether it comes to a handler.
 
     It is run once for each way through it; `taken` says which way this run takes. What decides is computed by
-    a run up to there, of which nothing else is left.
+    a run up to there, of which nothing else is left. With `of_paths` it is other statements, and a branch
+    where a tensor decides between values that have no common form.
     """
     start = variables.get()
     summary = dry_run.EffectSummary()
     if dry_run.is_unrecorded():
-        if (found := _unsplit(body, variables, start, taken)) is None:
+        if (found := _unsplit(body, variables, start, taken, of_paths=of_paths)) is None:
             return
     else:
-        with runtime_asserts.rehearsing(taken) as decisions:
+        with runtime_asserts.rehearsing(taken, of_paths=of_paths) as decisions:
             try:
                 dry_run.summarize(body, variables, start, summary=summary)
             except ExportFailed:
@@ -186,7 +196,7 @@ def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asser
                 pass
         found = decisions.split
     if found is None:
-        with runtime_asserts.deciding(taken) as decisions:
+        with runtime_asserts.deciding(taken, of_paths=of_paths) as decisions:
             try:
                 body()
             except runtime_asserts.Split as split:
@@ -199,6 +209,8 @@ def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asser
                 "paths-differ",
             )
         return
+    if found.refused is not None and (found.place is None or len(taken) >= _MOST_WAYS):
+        raise found.refused
     if found.place is None:
         raise refusal(
             "what the test of a loop on a tensor raises is caught outside of the loop",
@@ -214,16 +226,31 @@ def attempt(body: Callable[[], None], variables: Variables, taken: runtime_asser
     place = found.place
     test = found.test
     if not dry_run.is_unrecorded():
-        test = _decides(body, variables, start, taken, summary)
+        test = _decides(body, variables, start, taken, summary, of_paths=of_paths)
 
     def way(truth: bool) -> Callable[[], None]:
-        return lambda: attempt(body, variables, {**taken, place: truth})
+        return lambda: attempt(body, variables, {**taken, place: truth}, of_paths=of_paths)
 
     branch(test, way(True), way(False), variables, of_try=True)
 
 
+def path_scope(body: Callable[[], None], variables: Variables) -> None:
+    """`body()`: a branch, where a tensor decides between values that have no common form."""
+
+    def scoped() -> None:
+        with runtime_asserts.path_scope():
+            body()
+
+    attempt(scoped, variables, of_paths=True)
+
+
 def _unsplit(
-    body: Callable[[], None], variables: Variables, start: Values, taken: runtime_asserts.Ways
+    body: Callable[[], None],
+    variables: Variables,
+    start: Values,
+    taken: runtime_asserts.Ways,
+    *,
+    of_paths: bool,
 ) -> runtime_asserts.Split | None:
     """Run a `try` in a run of which nothing is recorded; where a tensor decides, it is taken back.
 
@@ -231,7 +258,7 @@ def _unsplit(
     run twice as often at each level.
     """
     snapshot = effects.Snapshot([*zip(variables.names, start, strict=True), *variables.watched()])
-    with runtime_asserts.trying(taken) as decisions:
+    with runtime_asserts.trying(taken, of_paths=of_paths) as decisions:
         try:
             body()
         except runtime_asserts.Split as split:
@@ -253,11 +280,13 @@ def _decides(
     start: Values,
     taken: runtime_asserts.Ways,
     summary: dry_run.EffectSummary,
+    *,
+    of_paths: bool,
 ) -> torch.Tensor:
     """What decides on the way that a run of a `try` takes next, which is put into the graph alone."""
     shared = views.shared_memory(summary.outer, summary.written)
     copied = dry_run.replaced(shared.written, shared.written, shared)
-    rehearsing = runtime_asserts.rehearsing(taken)
+    rehearsing = runtime_asserts.rehearsing(taken, of_paths=of_paths)
     with rehearsing as decisions, copied, suppress(runtime_asserts.Split, Exception):
         dry_run.run_region(body, variables, start)
     assert decisions.split is not None, "a run of a `try` goes another way the second time"
@@ -272,7 +301,8 @@ def _raise_unless_asserted(
     if isinstance(error, runtime_asserts.Split):
         if error.place is not None or error.decisions not in places:
             raise error
-        raise runtime_asserts.Split(error.decisions, places[error.decisions], test) from None
+        place = places[error.decisions]
+        raise runtime_asserts.Split(error.decisions, place, test, error.refused) from None
     if not runtime_asserts.is_raised(error):
         runtime_asserts.refuse_unexplained(error)
         raise error
@@ -281,8 +311,11 @@ def _raise_unless_asserted(
 
 
 def _note_upper_bounds(variables: Variables, paths: Sequence[Values]) -> None:
-    """A number is at most what it is at most on either path."""
+    """A number is at most what it is at most on either path, and one of those that it may be there."""
     for value, given in zip(variables.get(), zip(*paths, strict=True), strict=True):
+        options = [host_scalars.choices(each) for each in given]
+        if host_scalars.is_host_scalar(value) and all(options):
+            host_scalars.note_choices(value, sorted({each for values in options for each in values}))
         highest = [top for each in given if (top := host_scalars.upper_bound(each)) is not None]
         if host_scalars.is_host_scalar(value) and len(highest) == len(given):
             host_scalars.note_upper_bound(value, max(highest))
@@ -297,12 +330,14 @@ def loop(
     """
     try:
         _with_changed_containers(
-            variables, Variables.live, lambda found, site: _loop(test, body, found, most, site)
+            variables, Variables.live, lambda found, site: _loop(test, body, found, most, site), is_loop=True
         )
     except runtime_asserts.Split as split:
         if split.place is not None:
             raise
         split.decisions.split = None
+        if split.refused is not None:
+            raise split.refused from None
         _raising_loop(test, body, variables, most, runtime_asserts.kinds_of(split))
 
 
@@ -360,6 +395,8 @@ def _loop(
     site: region_sites.Site,
 ) -> None:
     start = variables.live()
+    if site.owns_containers and effects.have_second_names(variables.names, start):
+        raise _changes_too_much(variables.names)
     border = tensor_storage.Border()
     try:
         loop = fixpoint.Loop(test, body, variables, start, most, border, site)
@@ -411,7 +448,7 @@ def _loop(
 
     def iteration(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with inside(operands) as (values, now):
-            after = dry_run.run_region(body, variables, values)
+            after = dry_run.run_region(body, variables, values, owns=site.owns_containers)
             results = fixpoint.tensors_of(abstracts, variables.names, after)
             results += border.known(abstracts, after, names, rebinding.alias_set)
             return dry_run.unaliased([*results, *(now(tensor) for tensor in written)])
@@ -429,6 +466,8 @@ def _with_changed_containers(
     variables: Variables,
     start: Callable[[Variables], Values],
     put: Callable[[Variables, region_sites.Site], None],
+    *,
+    is_loop: bool,
 ) -> None:
     """Let `put` put a region into the graph; what it is found to change in place is one more variable."""
     site = region_sites.current()
@@ -439,16 +478,30 @@ def _with_changed_containers(
             del site.changed[at:]
             break
         variables = _with_containers(variables, changed)
+    first = variables
     for _ in range(fixpoint.MOST_ROUNDS):
         try:
             put(variables, site)
         except effects.Changed as changed:
+            added = variables.names[len(first.names) :]
+            again = [name for name, _ in changed.containers if name in added]
+            are_assigned = {name.partition(".")[0] for name in again} <= {*first.names}
+            if is_loop and again and are_assigned and not site.owns_containers:
+                # It is assigned in a loop as well: each iteration begins with another container.
+                site.owns_containers = True
+                del site.changed[:]
+                variables = first
+                continue
             variables = _with_containers(variables, changed)
             site.changed.append(changed.marks)
         else:
             return
-    raise refusal(
-        f"a branch or a loop on a tensor changes too many things: {', '.join(variables.names)}",
+    raise _changes_too_much(variables.names)
+
+
+def _changes_too_much(names: Sequence[str]) -> ExportFailed:
+    return refusal(
+        f"a branch or a loop on a tensor changes too many things: {', '.join(names)}",
         "assign new values in place of changing objects",
         "python-object-changed",
     )
@@ -463,6 +516,7 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
             "python-object-changed",
         )
     split = len(variables.names)
+    unread = [each for each in containers if variables.is_unread is not None and variables.is_unread(each)]
 
     def get() -> Values:
         return (*variables.get(), *(effects.contents(each, changed.known) for each in containers))
@@ -470,11 +524,17 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
     def set_(values: Values) -> None:
         variables.set(values[:split])
         for container, value in zip(containers, values[split:], strict=True):
+            if isinstance(value, Undefined) and any(container is each for each in unread):
+                continue
             return_values.check_placed(container, value)
             effects.fill(container, value)
 
     names = (*variables.names, *(name for name, _ in changed.containers))
-    return Variables(get, set_, names, variables.watched, variables.dead)
+    dead = [
+        *variables.dead,
+        *(split + at for at, each in enumerate(containers) if any(each is other for other in unread)),
+    ]
+    return Variables(get, set_, names, variables.watched, dead, variables.is_unread)
 
 
 def _leave(

@@ -61,6 +61,22 @@ def check_placed(container: object, value: Any) -> None:
                 raise refused(frame)
 
 
+def check_reader() -> None:
+    """Check the code that reads an attribute of the model which only rewritten code knows.
+
+    Raises:
+        Unwritten: It is not rewritten.
+    """
+    reader: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while reader is not None and source.is_own(reader.f_code.co_filename):
+        reader = reader.f_back
+    for frame in _unwritten(reader, around=False):
+        # A part of a rewritten function that calls no operator is a function of its own.
+        around = (each.f_code for each, _ in walk_stack(frame.f_back))
+        if not any(frame.f_code in code.co_consts and not is_unwritten(code) for code in around):
+            raise refused(frame)
+
+
 def check_tried() -> None:
     """Check that no code that is not rewritten may have a handler for what is raised now.
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Final, NoReturn
 
 import torch
@@ -34,7 +35,7 @@ from aotpipe.canonicalize.trace import region_sites, return_values, torch_functi
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.trace import message, refusal
-from aotpipe.errors import AotpipeError
+from aotpipe.errors import AotpipeError, ExportFailed
 from aotpipe.model import source
 
 Assert = tuple[torch.Tensor, str]
@@ -57,11 +58,13 @@ class Decisions:
 
     Attributes:
         taken: Where that is certain.
+        of_paths: Whether it is no `try`, but statements whose variables need no common form (`path_scope`).
         counts: How many places this run has come to, of either kind.
         split: What it came to first that is not certain; a `finally` that returns swallows what is raised.
     """
 
     taken: Ways
+    of_paths: bool = False
     counts: Counter[bool] = field(default_factory=Counter)
     split: Split | None = None
 
@@ -69,17 +72,25 @@ class Decisions:
 class Split(BaseException):
     """A tensor decides whether the body of a `try` raises what that has a handler for.
 
-    No handler of the model's is for this.
+    Or it decides between values that have no common form. No handler of the model's is for this.
 
     Attributes:
         test: What decides; None where it is known inside of a branch or a loop only.
+        refused: What is raised where the values with no common form cannot be kept apart.
     """
 
-    def __init__(self, decisions: Decisions, place: Place | None = None, test: Any = None) -> None:
+    def __init__(
+        self,
+        decisions: Decisions,
+        place: Place | None = None,
+        test: Any = None,
+        refused: ExportFailed | None = None,
+    ) -> None:
         super().__init__()
         self.decisions = decisions
         self.place = place
         self.test = test
+        self.refused = refused
         if decisions.split is None or decisions.split.place is None:
             decisions.split = self
 
@@ -164,16 +175,24 @@ def catching(kinds: Callable[[], Any], *, may_split: bool) -> AbstractContextMan
     """Run the body of a `try` that has handlers for these exceptions; `kinds` gives a tuple."""
     asserts = trace.part(_Asserts)
     decisions = asserts.decisions[-1] if may_split and asserts.decisions else None
+    if decisions is not None and decisions.of_paths:
+        decisions = None  # of the statements around a `try` that is not run for each way
     return trace.pushed(asserts.caught, _Catch(kinds, region_sites.depth(), decisions))
 
 
-def deciding(taken: Ways) -> AbstractContextManager[Decisions]:
+def path_scope() -> AbstractContextManager[Any]:
+    """Run statements once for each path where a variable has no common form on two of them."""
+    asserts = trace.part(_Asserts)
+    return trace.pushed(asserts.caught, _Catch(tuple, region_sites.depth(), asserts.decisions[-1]))
+
+
+def deciding(taken: Ways, *, of_paths: bool = False) -> AbstractContextManager[Decisions]:
     """Run a `try` that takes these ways."""
-    return trace.pushed(trace.part(_Asserts).decisions, Decisions(taken))
+    return trace.pushed(trace.part(_Asserts).decisions, Decisions(taken, of_paths))
 
 
 @contextmanager
-def rehearsing(taken: Ways) -> Iterator[Decisions]:
+def rehearsing(taken: Ways, *, of_paths: bool = False) -> Iterator[Decisions]:
     """Run a `try` of which nothing is left: those around it have come to nothing, and nothing is asserted.
 
     Raises:
@@ -182,13 +201,19 @@ def rehearsing(taken: Ways) -> Iterator[Decisions]:
     asserts = trace.part(_Asserts)
     asserts.rehearsals += 1
     if asserts.rehearsals > _MOST_REHEARSALS:
-        raise refusal(
+        of_try = (
             "tensors decide at too many places whether the bodies of `try` raise",
             "let each `try` hold the one line that it is for, or decide with `if` and `else`",
             EXCEPTION_CAUGHT,
         )
+        of_values = (
+            "tensors decide at too many places between values that have no common form",
+            "give a variable one form on every path: the same keys, lengths and classes",
+            "paths-differ",
+        )
+        raise refusal(*(of_values if of_paths else of_try))
     back = _decided(asserts)
-    with deciding(taken) as decisions, collected():
+    with deciding(taken, of_paths=of_paths) as decisions, collected():
         try:
             yield decisions
         finally:
@@ -196,11 +221,11 @@ def rehearsing(taken: Ways) -> Iterator[Decisions]:
 
 
 @contextmanager
-def trying(taken: Ways) -> Iterator[Decisions]:
+def trying(taken: Ways, *, of_paths: bool = False) -> Iterator[Decisions]:
     """Run a `try`; where it splits, those around it have come to nothing, and nothing is asserted."""
     asserts = trace.part(_Asserts)
     back = _decided(asserts)
-    with deciding(taken) as decisions, collected() as claimed:
+    with deciding(taken, of_paths=of_paths) as decisions, collected() as claimed:
         yield decisions
     if decisions.split is not None:
         back()
@@ -293,6 +318,61 @@ def split(error: BaseException, places: dict[Decisions, Place], test: Any) -> No
         raise Split(catch.decisions, places.get(catch.decisions), test)
     trace.current().needs.add("splits_tries")
     raise _refused(error)
+
+
+def split_paths(refused: ExportFailed, places: dict[Decisions, Place], test: Any) -> NoReturn:
+    """Let the statements around a branch be run for both truths of its test, with values of no common form.
+
+    Raises:
+        Split: They can be.
+        ExportFailed: That which refuses such values; the trace that is made anew has such statements.
+    """
+    trace.current().unjoined.append((refused, tuple(_lines_of_model())))
+    caught = trace.part(_Asserts).caught
+    scopes = (each.decisions for each in reversed(caught) if each.decisions and each.decisions.of_paths)
+    decisions = next(scopes, None)
+    if decisions is None:
+        raise refused
+    raise Split(decisions, places.get(decisions), test, refused)
+
+
+def truth(flag: Any) -> bool | None:
+    """The truth that a flag has on the path that is traced, where a library asks for it.
+
+    None where code asks that is to be rewritten first.
+
+    Raises:
+        Split: The statements around are to be run for both.
+        ExportFailed: They cannot be.
+    """
+    frames = (frame for frame, _ in traceback.walk_stack(None))
+    code = next(frame.f_code for frame in frames if source.is_model_code(frame.f_code.co_filename))
+    asking = trace.current().asking
+    if not asking or (return_values.is_unwritten(code) and key_of(code) not in asking):
+        return None
+    found = places()
+    if (decided := decision(found)) is not None:
+        return decided
+    refused = refusal(
+        "a library, or code that cannot be rewritten, asks for the truth of a tensor",
+        "loop with `for`, and decide with `if` and `else`",
+        "branch-on-tensor",
+    )
+    split_paths(refused, found, torch_functions.predicate(flag))
+
+
+def key_of(code: CodeType) -> tuple[str, int, str]:
+    """What tells a function's code from others, also where it is compiled anew."""
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _lines_of_model() -> Iterator[tuple[CodeType, int]]:
+    """The code and the line of each call of the model's that is running, the innermost first."""
+    for frame, line in traceback.walk_stack(None):
+        if frame.f_code.co_qualname == effects.CALL:
+            return
+        if source.is_model_code(frame.f_code.co_filename):
+            yield frame.f_code, line
 
 
 def refuse_caught(error: BaseException) -> None:

@@ -233,6 +233,11 @@ class Traced(TorchFunctionMode):
             decisions.expression("answer")
             with self:
                 return _ANSWERS[func](*args, **kwargs)
+        if func is torch.Tensor.__bool__ and trace.current().asking and is_traced(args[0]):
+            with self:
+                truth = trace.operators().truth(args[0])
+            if truth is not None:
+                return truth
         if func is torch.Tensor.item and is_traced(args[0]):
             decisions.expression("item")
             return host_scalars.item(args[0])

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import chosen_object, host_scalars, tensor_subclasses
+from aotpipe.canonicalize.values import chosen_object, host_scalars, object_fields, tensor_subclasses, trace
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.tensor_subclasses import Subclass
@@ -63,6 +63,7 @@ class Variables:
         get, set: Read and write them all.
         watched: Gives the names and values of what else the region may change in place.
         dead: The places of those that nothing reads afterwards, nor the next iteration of a loop.
+        is_unread: Whether nothing reads afterwards what a container holds.
     """
 
     get: Callable[[], tuple[Any, ...]]
@@ -70,6 +71,7 @@ class Variables:
     names: Sequence[str]
     watched: Callable[[], Sequence[tuple[str, object]]]
     dead: Collection[int] = ()
+    is_unread: Callable[[object], bool] | None = None
 
     @classmethod
     def of_list(
@@ -370,6 +372,8 @@ def _join_objects(leaves: Sequence[Any]) -> Leaf | None:
 
 def _of_no_graph(leaf: object, other: object) -> Incompatible:
     said = f"is {_kind(leaf)} on one path and {_kind(other)} on another"
+    if type(leaf) is type(other) and object_fields.is_open(leaf):
+        trace.current().needs.add("joins_objects")
     if dataclasses.is_dataclass(leaf) and type(leaf) is type(other):
         hint = f"declare it `@dataclass(frozen=True)`, or set the fields of one {type(leaf).__name__}"
         return Incompatible(f"is one {type(leaf).__name__} on one path and another one on another", hint=hint)

@@ -6,11 +6,13 @@ dicts; what makes a text of it, or hands it to a library, is refused.
 
 from __future__ import annotations
 
+import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 
@@ -126,6 +128,25 @@ def parts(chosen: ChosenObject) -> tuple[tuple[Any, ...], torch.Tensor]:
     """The objects, and the number of the chosen one; any attribute is the chosen one's own."""
     held = vars(chosen)
     return held["_items"], held["_position"]
+
+
+_MOST_COMBINED: Final = 256
+
+
+def combined(chosen: Sequence[ChosenObject], of: Callable[..., Any]) -> Any:
+    """What a function that has no effect gives of several chosen objects: one of those of all combinations.
+
+    Raises:
+        ExportFailed: They are too many.
+    """
+    held = [parts(each) for each in chosen]
+    if math.prod(len(items) for items, _ in held) > _MOST_COMBINED:
+        raise refusal(trace.TEXT, trace.TEXT_HINT, trace.TEXT_FROM_TENSOR)
+    place: Any = 0
+    for items, position in held:
+        place = place * len(items) + position
+    found = [of(*each) for each in itertools.product(*(items for items, _ in held))]
+    return trace.operators().element_chosen(found, place)
 
 
 def listed(chosen: ChosenObject) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import abstract_values, host_scalars, trace
+from aotpipe.canonicalize.values import abstract_values, host_scalars, object_fields, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf, is_same
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.trace import refusal
@@ -208,6 +208,7 @@ def abstract_of_segments(known: Sequence[Sequence[Any]], capacity: Any) -> tuple
 
 
 def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
+    object_fields.register(list(segments))
     rows = [
         (each.kind.spec, each.kind.leaves)
         if type(each) is DynamicList

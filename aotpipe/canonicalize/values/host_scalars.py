@@ -7,10 +7,11 @@ that a dict of Python's own would find no equal number: `unhashable()` refuses t
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
@@ -50,6 +51,7 @@ class _Scalars:
         items: The number that a tensor's `.item()` gave, with the version of the tensor's contents.
         limits: What a flag says of integers, if it is set.
         upper_bounds: The highest value that an integer may have, with the version of the tensor's contents.
+        choices: The few values that an integer may have, with the version of the tensor's contents.
         checked: What the program asserts of a number before all that comes after it.
     """
 
@@ -59,6 +61,7 @@ class _Scalars:
     items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = field(default_factory=dict)
     limits: dict[int, tuple[object, tuple[Limit, ...]]] = field(default_factory=dict)
     upper_bounds: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
+    choices: dict[int, tuple[torch.Tensor, int, tuple[int, ...]]] = field(default_factory=dict)
     checked: dict[int, list[Limit]] = field(default_factory=dict)
     asked: int = 0
 
@@ -166,6 +169,7 @@ def item(tensor: torch.Tensor) -> torch.Tensor:
     found = as_host_scalar(tensor.reshape(()).to(wanted, copy=True))
     if (highest := upper_bound(tensor)) is not None:
         note_upper_bound(found, highest)
+    note_choices(found, choices(tensor))
     trace.part(_Scalars).items[id(tensor)] = (tensor, tensor._version, found)  # noqa: SLF001
     return found
 
@@ -233,10 +237,17 @@ def _note_bound(name: str, result: torch.Tensor, args: Sequence[Any]) -> None:
         highest = source.numel()
     elif name in ("argmax", "argmin"):
         highest = source.numel() - 1
+        note_choices(result, range(source.numel()) if isinstance(source.numel(), int) else ())
     elif name in ("mod", "remainder") and len(args) == 2 and isinstance(args[1], int) and args[1] > 0:
         highest = args[1] - 1
+        note_choices(result, range(args[1]))
     elif name in _KEPT:
         highest = upper_bound(source)
+        note_choices(result, choices(source))
+    if name in _RELATED and not any(isinstance(each, bool) for each in args):
+        found = [choices(each) for each in args]
+        if all(found) and math.prod(map(len, found)) <= _MOST_CHOICES:
+            _note_computed(name, result, found)
     if isinstance(highest, int):
         note_upper_bound(result, highest)
 
@@ -294,6 +305,29 @@ def upper_bound(integer: object) -> int | None:
         and known[1] == tensor._version  # noqa: SLF001
     ]
     return min(upper_bounds, default=None)
+
+
+def _note_computed(name: str, result: torch.Tensor, found: Sequence[Sequence[int]]) -> None:
+    with suppress(ArithmeticError):  # which the program asserts not to be
+        note_choices(result, sorted({_RELATED[name](*each) for each in product(*found)}))
+
+
+_MOST_CHOICES: Final = 32
+
+
+def note_choices(integer: torch.Tensor, values: Sequence[int]) -> None:
+    """Take an integer to be one of these, if they are few; of none nothing is known."""
+    if 0 < len(values) <= _MOST_CHOICES:
+        trace.part(_Scalars).choices[id(integer)] = (integer, integer._version, tuple(values))  # noqa: SLF001
+
+
+def choices(integer: object) -> tuple[int, ...]:
+    """The few values that an integer may have; none where they are not known."""
+    if type(integer) is int:
+        return (integer,)
+    known = trace.part(_Scalars).choices.get(id(integer))
+    is_known = known is not None and known[1] == known[0]._version  # noqa: SLF001
+    return known[2] if known is not None and is_known else ()
 
 
 def most(size: Any) -> int | None:

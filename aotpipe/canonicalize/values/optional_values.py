@@ -175,7 +175,14 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "abs", "invert", "pos",
     setattr(OptionalValue, f"__{_name.strip('_')}__", _of_payloads(getattr(operator, _name)))
 for _name in _INFIX:
     setattr(OptionalValue, f"__r{_name.strip('_')}__", _of_payloads(getattr(operator, _name), -1))
-OptionalValue.__hash__ = object.__hash__  # type: ignore[method-assign]  # it compares as what it holds
+
+
+def _unhashable(value: OptionalValue) -> NoReturn:
+    said = f"{value.name} is a key of a dict or a set, and may be None, where a tensor decides"
+    raise refusal(said, "ask `is not None` first", "paths-differ")
+
+
+OptionalValue.__hash__ = _unhashable  # type: ignore[assignment,method-assign]  # it compares as what it holds
 
 
 class Partial(dict[Any, Any]):

@@ -8,11 +8,11 @@ one each time, so that what is noted there is dropped.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, TypeVar
 
 import torch
@@ -28,6 +28,8 @@ OPERATORS_MODULE: Final = "aotpipe.canonicalize.operators.operators"
 GENERATED: Final = "__aotpipe"
 """Begins all names that the rewriting makes."""
 TEXT: Final = "a text is made of a value that is known to a run of the graph only"
+TEXT_FROM_TENSOR: Final = "text-from-tensor"
+"""The code of a refusal of such a text."""
 TEXT_HINT: Final = "compute with numbers; texts are for errors and for print"
 
 
@@ -45,6 +47,8 @@ class Operators:
         require_index: Lets a `try` around see that an index may be outside of so many elements.
         require: Asserts that a flag is true, else eager raises an error; tells whether it is from then on.
         add_assert: Asserts that a flag is true; what it says is no exception of eager's.
+        truth: The truth of a flag on the path that is traced, for which a library asks; None where it asks in
+            vain.
         mapped: The list of what a function gives for each item of a list whose length only a run knows.
         items_of: The items of a value of which only a run knows how many there are, else None.
         on_call: What `sys.setprofile` takes, where there are values that only rewritten code knows.
@@ -61,6 +65,7 @@ class Operators:
     require_index: Callable[[torch.Tensor, Any], None]
     require: Callable[[Any, Exception], bool]
     add_assert: Callable[[torch.Tensor, str], bool]
+    truth: Callable[[torch.Tensor], bool | None]
     mapped: Callable[[Callable[[Any], Any], Any], list[Any]]
     items_of: Callable[[Any], Any]
     on_call: Callable[[FrameType, str, Any], object]
@@ -75,11 +80,16 @@ class Trace:
         operators: What values call by themselves; None where no model is traced.
         exact_aliases: Whether traced numbers tell the storages that only a run knows.
         splits_tries: Whether a `try` is run for each way that a tensor may take through it.
-        needs: Which of these two something was refused for lack of.
+        joins_objects: Whether a new object stands for those that a variable of a class of the model's may be.
+        needs: Which of these three something was refused for lack of.
         may_unroll: Whether a loop that is traced now is unrolled where its trace is refused.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
         is_message: Whether a text that is made now is only shown to the user.
+        asking: The codes, by file, line and name, in which a library or code that cannot be rewritten asks
+            for the truth of tensors: there each of the two is a path of its own.
+        unjoined: The refusals of values that have no common form on two paths, each with the lines of the
+            model that ran, the innermost first.
         watches_calls: Whether any value was made that only rewritten code knows.
         is_in_torch: Whether calls are not told of now, as torch runs nothing of the model's.
     """
@@ -87,12 +97,15 @@ class Trace:
     operators: Operators | None = None
     exact_aliases: bool = False
     splits_tries: bool = False
+    joins_objects: bool = False
     needs: set[str] = field(default_factory=set)
     may_unroll: bool = False
     modes: int = 0
     findings: dict[Finding, None] = field(default_factory=dict)
     rewrite_now: Callable[[FunctionType], bool] | None = None
     is_message: bool = False
+    asking: Collection[tuple[str, int, str]] = ()
+    unjoined: list[tuple[ExportFailed, tuple[tuple[CodeType, int], ...]]] = field(default_factory=list)
     watches_calls: bool = False
     is_in_torch: bool = False
     parts: dict[type, Any] = field(default_factory=dict)
@@ -265,4 +278,4 @@ def text() -> str:
     """
     if current().is_message:
         return _Shown("...")
-    raise refusal(TEXT, TEXT_HINT, "text-from-tensor")
+    raise refusal(TEXT, TEXT_HINT, TEXT_FROM_TENSOR)

@@ -29,7 +29,21 @@ class Named(torch.nn.Module):
         self.table = {"0": 1.0, "1": 2.0}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.table.get(str(x.argmax().item()), 0.0)
+        return x * self.table.get(str(int(x.sum())), 0.0)
+
+
+class OfFew(Named):
+    """The number is one of three: the program has a text for each."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.argmax().item()
+        return x * self.table.get(str(n), 0.0) + self.table.get(f"{n % 2}", 0.0) + len(f"{n:>4}{n}")
+
+
+def test_a_number_that_is_one_of_few_has_a_text_for_each() -> None:
+    program = exported(OfFew(), X).entries[0].program.module()
+    for x in (X, X.flip(0), X.roll(1), -X):
+        assert torch.equal(program(x), OfFew()(x))
 
 
 def exported(model: torch.nn.Module, *args: Any, **settings: Any) -> Exported:
@@ -38,7 +52,7 @@ def exported(model: torch.nn.Module, *args: Any, **settings: Any) -> Exported:
 
 class Formatted(Named):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        n = x.argmax().item()
+        n = int(x.sum())
         return x * self.table.get(f"{n}", 0.0)
 
 

@@ -264,16 +264,6 @@ def test_a_dict_of_the_models_own_keeps_its_keys():
     check(Histogram(), *CASES[:3])
 
 
-class Seen(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[int] = set()
-
-    def forward(self, x):
-        self.seen.add(int(x.argmax()))
-        return x * len(self.seen)
-
-
 def returned(x):
     return {int(v): 1 for v in x}
 
@@ -322,7 +312,6 @@ def mixed(x):
     ("model", "said"),
     sweep(
         [
-            (Seen(), "a flag for each"),
             (gone_through, r"sorted\(items\)"),
             (mode_of_a_set, r"sorted\(items\)"),
             (changed_under_one_name, "is changed in place"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.errors import ExportFailed
 from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
@@ -29,6 +30,23 @@ def taken(x):
 
 def _doubled(v):
     return v * 2 if v > 1 else v
+
+
+def dropped(x):
+    rest = list(itertools.dropwhile(lambda v: v < 2.5, x.tolist()))
+    return len(rest), sum(rest), len(list(itertools.filterfalse(lambda v: v > 0, x.tolist())))
+
+
+def chained(x):
+    head = itertools.takewhile(lambda v: v > 0, x)
+    total = 0.0
+    for v in itertools.chain(head, x.tolist()[:1]):
+        total = total * 0.5 + v
+    return total, sum(itertools.starmap(_larger, zip(x.tolist(), x.tolist()[1:], strict=False)))
+
+
+def _larger(one, other):
+    return max(other, one)
 
 
 def mapped(x):
@@ -74,7 +92,61 @@ def of_kept(x):
 
 
 @pytest.mark.parametrize(
-    "model", [of_kept, filtered, taken, mapped, accumulated, reduced, extremes, slow(by_key), picked]
+    "model",
+    [
+        of_kept,
+        filtered,
+        taken,
+        dropped,
+        chained,
+        mapped,
+        accumulated,
+        reduced,
+        extremes,
+        slow(by_key),
+        picked,
+    ],
 )
 def test_they_give_what_eager_gives(model: Any) -> None:
     check(model, *CASES)
+
+
+def _positive(x):
+    for v in x:
+        if v > 0:
+            yield v
+
+
+def _endless(x):
+    while True:
+        x = x / 2
+        if x.sum() < 0.5:
+            return
+        yield x.sum()
+
+
+def sliced(x):
+    first = list(itertools.islice(_positive(x), 1))
+    few = [v for v in x.tolist() if v > -3.5]
+    return len(first), sum(v * 2 for v in itertools.islice(_endless(x), 3)), sum(itertools.islice(few, 1, 3))
+
+
+def apart(x):
+    first, *rest = [v for v in x.tolist() if v > -3.5]
+    *most, last = rest
+    return first, last, len(rest), sum(most)
+
+
+@pytest.mark.parametrize("model", [sliced, apart])
+def test_parts_of_what_a_tensor_makes_as_long(model: Any) -> None:
+    check(model, *CASES, (torch.tensor([-4.0, -5.0, -6.0, -7.0]),))
+
+
+@pytest.mark.parametrize("function", [itertools.groupby, itertools.takewhile])
+def test_a_list_of_which_a_run_knows_the_length_is_no_list_of_one(function: Any) -> None:
+    def model(x):
+        kept = [v for v in x.tolist() if v > 0]
+        return len(list(function(kept) if function is itertools.groupby else function(bool, kept)))
+
+    with pytest.raises(ExportFailed, match=f"`{function.__name__}` is called with a list whose length"):
+        check(model, *CASES)

@@ -347,7 +347,7 @@ def test_plain_yields_are_written_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["got = yield x", "yield x\n    return 3", "print((yield))"], ids=["sent", "returned", "nested"]
+    "body", ["got = yield x", "print((yield))", "print((yield from x))"], ids=["sent", "nested", "delegated"]
 )
 def test_a_yield_with_a_value_is_left_alone(body: str) -> None:
     (node,) = ast.parse(textwrap.dedent(f"def f(x):\n    {body}")).body

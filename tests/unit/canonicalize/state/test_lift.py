@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import enum
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,11 @@ from aotpipe.model import spec
 from tests.sweep import slow, sweep
 
 X = torch.tensor([1.0, -2.0])
+
+
+class Level(enum.IntEnum):
+    LOW = 0
+    HIGH = 1
 
 
 class Counter(nn.Module):
@@ -226,27 +233,89 @@ def test_something_new_is_noticed_and_put_back() -> None:
         model(X)
 
 
-class Listed(nn.Module):
+class Growing(nn.Module):
+    """Lists, dicts and sets that a tensor makes longer, in forms that the example does not show."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[torch.Tensor] = []
+        self.window: deque[float] = deque([0.5], maxlen=3)
+        self.pairs: list[tuple[torch.Tensor, int]] = []
+        self.counts: dict[int, int] = {7: 1}
+        self.seen: set[int] = set()
+
+    def full(self) -> bool:
+        return len(self.window) == 3
 
     def forward(self, x: torch.Tensor) -> Any:
-        self.seen.clear()
-        while x.sum() < 1 and len(self.seen) < 4:
-            x = x + 1
-            self.seen.append(x.sum())
-        return x, len(self.seen)
+        if x[0] > 1.5:
+            self.window.append(float(x[0]))
+            self.pairs.append((x, len(self.pairs)))
+            self.counts[int(x[0])] = self.counts.get(int(x[0]), 0) + 1
+        if x[0] > 4.5:
+            self.pairs.pop(0)
+            self.seen.add(int(x[0]))
+        first = self.pairs[0][0] if self.pairs else torch.zeros(2)
+        total = sum(self.counts.values()) + len(self.seen) * 100
+        counted = torch.tensor([self.full(), total, len(self.pairs)])
+        return first, torch.tensor(max(self.window)), counted
 
 
-def test_a_list_whose_length_a_tensor_decides_is_refused_at_its_line() -> None:
-    with pytest.raises(
-        ExportFailed, match="is a list, a dict or a set whose length a tensor decides"
-    ) as caught:
-        programs(Listed())
-    assert caught.value.where is not None
-    assert caught.value.hint is not None
-    assert "self.seen = []" in caught.value.hint
+class Chosen(nn.Module):
+    """Members of an enum and texts, one of which changes in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level, self.turn, self.text = Level.LOW, Level.LOW, "ab"
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.turn = Level.HIGH if self.turn is Level.LOW else Level.LOW
+        if x[0] > 1.5:
+            self.level = Level(self.level + 1) if self.level < Level.HIGH else Level.LOW
+            self.text = "abc" if self.level is Level.LOW else "abcd"
+        scale = {Level.LOW: 1.0, Level.HIGH: 3.0}[self.level]
+        names = len(self.text) + len(self.level.name) + 100 * (self.turn is Level.HIGH)
+        return x * scale, torch.tensor(int(self.level) + names)
+
+
+class ReadByAHook(nn.Module):
+    """The hook decides on no tensor: it is rewritten for what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[int] = []
+        self.register_forward_hook(lambda module, args, result: result + len(module.log))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x[0] > 1.5:
+            self.log.append(1)
+        return x
+
+
+class Overflowing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = [0] * 255
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if x[0] > 1.5:
+            self.seen.append(1)
+        return x * len(self.seen)
+
+
+def test_what_a_tensor_decides_of_the_state() -> None:
+    for model in (Growing(), Chosen(), ReadByAHook()):
+        program = programs(model)
+        _is_alike(program, model.eval(), calls=8)
+    assert {"window.count", "pairs.0", "counts.1"} <= programs(Growing()).state_dict.keys()
+
+
+def test_a_list_of_the_state_has_room_for_so_many_elements() -> None:
+    program = programs(Overflowing()).module()
+    assert torch.equal(program(X * 2), X * 2 * 256)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="it has room for 256 elements"):
+            program(X * 2)
+        assert torch.equal(program(X), X * 256)
 
 
 class OfTwoNames(nn.Module):

@@ -421,15 +421,6 @@ def results_that_differ(x):
     return x[0]
 
 
-def a_list_of_texts_and_numbers(x):
-    found = []
-    if x.sum() > 0:
-        found.append("positive")
-    else:
-        found += [0.5, 1.5]
-    return x + len(found)
-
-
 class Remembering(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -473,8 +464,6 @@ def takes_from_a_generator(x):
         (takes_from_a_generator, "takes from an iterator: "),
         (shapes_that_differ, "`y` has the shapes (2, 3) and (3)"),
         (results_that_differ, "what is returned has the shapes"),
-        (a_list_of_texts_and_numbers, "`found` holds an element that is 'positive' on one path"),
-        (Remembering().eval(), "a flag for each"),
         (grows_in_every_trip, "`x` gets longer in every iteration"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -487,10 +476,9 @@ def test_what_has_no_form_in_a_graph_is_refused_at_its_line(model: Any, said: st
     assert caught.value.where.path.endswith("test_regions.py")
 
 
-def test_what_a_refused_region_changed_is_taken_back():
+def test_what_a_region_changed_is_taken_back():
     model = Remembering().eval()
-    with pytest.raises(ExportFailed):
-        exported(model, UP)
+    exported(model, UP)
     assert model.calls == set()
 
 

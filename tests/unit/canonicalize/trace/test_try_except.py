@@ -435,6 +435,6 @@ def test_a_try_inside_of_others_is_not_run_twice_as_often_at_each_level(monkeypa
     assert len(runs) < 60
 
 
-def _counted(attempt, runs, *args):
+def _counted(attempt, runs, *args, **options):
     runs.append(args)
-    attempt(*args)
+    attempt(*args, **options)

@@ -156,12 +156,12 @@ class Many(nn.Module):
         if x.sum() < -100:
             x = x + torch.from_numpy(x.numpy() * 2)  # ! tensor-to-numpy
         y = x.flatten()
-        if x.mean() > 0:  # ! paths-differ
+        if x.mean() > 0:
             y = x[:, :2]
         found = []
-        while x.abs().max() > 0.1:
+        while x.abs().max() > 0.1:  # ! list-room-assumed
             x = x / 2
-            found.append(x)  # ! list-room-assumed
+            found.append(x)
         y = y.sum() + sum(found)
         print(y)  # ! output-dropped
         return y * scale * self.table[f"{k.item()}"]  # ! baked-input text-from-tensor

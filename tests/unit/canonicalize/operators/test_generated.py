@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -69,3 +70,61 @@ def goes_on(x: torch.Tensor) -> Any:
 def test_what_comes_after_the_first_element_is_refused() -> None:
     with pytest.raises(ExportFailed, match="after a tensor decided which element was its first"):
         check(goes_on, *VECTORS)
+
+
+def runs_of_equals(x):
+    lengths = [len(list(group)) for _, group in itertools.groupby(x.tolist())]
+    return max(lengths), len(lengths)
+
+
+def runs_by_key(x):
+    total = 0.0
+    for (up, _), group in itertools.groupby(x.tolist(), key=lambda v: (v > 0, 1)):
+        if up and sum(group) > 3:
+            break
+        total += 1
+    return total, sum(1 for up, _ in itertools.groupby(x > 1) if up)
+
+
+def _counted(x):
+    n = 0
+    for v in x:
+        if v < 0:
+            return n
+        yield v * 2
+        n += 1
+    return n + 10
+
+
+def what_a_generator_returns(x):
+    def outer():
+        n = yield from _counted(x)
+        yield torch.tensor(float(n))
+
+    total = x[0] * 0
+    for v in outer():
+        if v > 9.5:
+            break
+        total = total + v
+    return total
+
+
+def what_is_handed_on(x):
+    def inner():
+        return (yield from _counted(x))
+
+    def outer():
+        if (yield from inner()) > 5:
+            yield x[0]
+
+    def named():
+        n = yield from inner()
+        if n > 5:
+            yield x[0]
+
+    return len(list(named()))
+
+
+@pytest.mark.parametrize("model", [runs_of_equals, runs_by_key, what_a_generator_returns, what_is_handed_on])
+def test_generators_that_end_where_a_tensor_says_so(model: Any) -> None:
+    check(model, *VECTORS, (torch.tensor([1.0, 1.0, 2.0, 2.0]),))
