@@ -26,7 +26,7 @@ QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
     "early_stopping longest_increasing_run greatest_common_divisor lu_with_pivot PID Budget "
     "scheduled key_that_may_be_none changed_and_made_anew Alternating "
-    "changed_inside_of_a_comprehension".split()
+    "changed_inside_of_a_comprehension RulesKept asks_whether_it_is_the_list".split()
 )
 # Refused, with what is said.
 REFUSED: dict[str, str] = {
@@ -36,6 +36,7 @@ REFUSED: dict[str, str] = {
     "vad_modes": "holds None and tensors",
     "greedy_assignment": "`pairs` holds elements of different structures",
     "until_sentinel": "takes from an iterator: it",
+    "asks_whether_it_is_the_list": "whether two names have one object is asked",
     "scope_that_swallows": "ValueError is raised where a tensor decides, and caught",
 }
 # They fill the table.

@@ -371,12 +371,14 @@ def check_own(names: Sequence[str], values: Any) -> None:
 def held_by_unread(read: Collection[str]) -> Callable[[object], bool]:
     """Tells whether a container is held by variables alone that the running function reads no more.
 
-    `read` are those that it does read.
+    `read` are those that it does read. What a watched module holds is read by the next call.
     """
 
     def is_unread(container: object) -> bool:
         frame = sys._getframe(1)  # noqa: SLF001
-        return id(container) not in _held_by_callers(frame, read=read)[1]
+        if id(container) in _held_by_callers(frame, read=read)[1]:
+            return False
+        return all(container is not each for _, each in _held(()))
 
     return is_unread
 
@@ -484,6 +486,12 @@ def _originals(value: Any) -> Iterator[Any]:
             seen.add(id(each))
             yield each
             left += trace.part(_Containers).may_be.get(id(each), (each, []))[1]
+
+
+def may_be_one(left: Any, right: Any) -> bool:
+    """Whether two containers are copies, which a branch or a loop gave, of what may be one in eager."""
+    found = {id(each) for each in _originals(left)}
+    return any(id(each) in found for each in _originals(right))
 
 
 @contextmanager

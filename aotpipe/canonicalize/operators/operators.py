@@ -637,7 +637,15 @@ def _against_none(plain: Function, left: Any, right: Any, *, wanted: bool) -> An
 
 
 def _is_same(left: Any, right: Any) -> Any:
-    return left == right if _is_compared(left, right) else left is right
+    if _is_compared(left, right):
+        return left == right
+    if left is not right and type(left) is type(right) and is_on() and effects.may_be_one(left, right):
+        raise refusal(
+            "whether two names have one object is asked, where a branch or a loop on a tensor gave it",
+            "compare what they hold (`==`), or keep a number that tells",
+            "python-object-changed",
+        )
+    return left is right
 
 
 # Whether a value is None may be traced.

@@ -515,3 +515,42 @@ def changed_and_made_anew(x):
             s[0] = s[0] / 3
         s[1] += 1
     return s[0], torch.tensor(s[1])
+
+
+class Doubling:
+    def __init__(self):
+        self.by = 2.0
+
+    def apply(self, x):
+        return x * self.by
+
+
+class Advancing:
+    def __init__(self):
+        self.by = 1.0
+
+    def apply(self, x):
+        self.by += 1
+        return x + self.by
+
+
+@program(T([1.0, 2.0]), T([-1.0, -2.0]), T([1.0, 2.0]))
+class RulesKept(nn.Module):
+    """What the model keeps is changed by one of two objects of other classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.doubling, self.advancing = Doubling(), Advancing()
+
+    def forward(self, x):
+        rule = self.doubling if x.sum() > 0 else self.advancing
+        return rule.apply(x), self.advancing.by
+
+
+@program(T([1.0, 2.0]), T([-1.0, -2.0]))
+def asks_whether_it_is_the_list(x):
+    found = []
+    pair = (x, found)
+    if x.sum() > 0:
+        pair = (x + 3, found)
+    return pair[0], pair[1] is found
