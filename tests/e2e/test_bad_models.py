@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import aotpipe
 from aotpipe import errors
@@ -15,7 +16,7 @@ TAIL = "\n\nMODEL = Model().eval()\nEXAMPLE_INPUTS = (torch.ones(3),)\n"
 MADE = """import torch
 
 space = {"__name__": "made"}
-exec("def chosen(x):\\n    return x + 1 if x.sum() > 0 else x\\n", space)
+exec("def chosen(x):\\n    while x.sum() < 9: x = x + 1\\n    return x\\n", space)
 
 
 class Model(torch.nn.Module):
@@ -49,7 +50,7 @@ def refused(folder: Path, text: str, name: str = "bad.py") -> errors.AotpipeErro
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        pytest.param(MADE, "code whose source is not there\n  `chosen` of <string>", "in a file", id="exec"),
+        pytest.param(MADE, "asks for the truth of a tensor", "`chosen` in a file", id="exec"),
         pytest.param("import zlib\n" + HEAD + C_READS, "does not see", "eager_island", id="C that reads"),
         pytest.param("import ctypes\n" + HEAD + C_WRITES, "does not see", "custom_op", id="C that writes"),
         pytest.param("import math\n" + HEAD + C_NUMBER, "a number of Python's", "torch's", id="C of numbers"),
@@ -73,10 +74,14 @@ def test_what_the_model_raises_has_its_own_lines_and_its_own_traceback(tmp_path:
     assert isinstance(error.__cause__, KeyError)
 
 
-def test_code_of_exec_that_decides_on_nothing_needs_no_source(tmp_path: Path) -> None:
+def test_code_of_exec_that_decides_once_needs_no_source(tmp_path: Path) -> None:
     path = tmp_path / "made.py"
-    path.write_text(MADE.replace("x + 1 if x.sum() > 0 else x", "x + 1") + TAIL)
-    assert aotpipe.export(f"{path}:MODEL").entries
+    decides = "if x.sum() > 0: x = x + 1\\n    x = x if x[0] < 2 else -x"
+    path.write_text(MADE.replace("while x.sum() < 9: x = x + 1", decides) + TAIL)
+    [entry] = aotpipe.export(f"{path}:MODEL").entries
+    program = entry.program.module()
+    for value, wanted in ((1.0, -3.0), (0.25, 1.5), (-1.0, -2.0), (0.0, 0.0)):
+        torch.testing.assert_close(program(torch.full((3,), value)), torch.full((3,), wanted))
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="its syntax is Python's own by then")

@@ -345,17 +345,21 @@ def truth(flag: Any) -> bool | None:
         Split: The statements around are to be run for both.
         ExportFailed: They cannot be.
     """
-    frames = (frame for frame, _ in traceback.walk_stack(None))
-    code = next(frame.f_code for frame in frames if source.is_model_code(frame.f_code.co_filename))
+    codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
+    at = next(at for at, each in enumerate(codes) if source.is_model_code(each.co_filename))
+    code = codes[at]
     asking = trace.current().asking
     if not asking or (return_values.is_unwritten(code) and key_of(code) not in asking):
         return None
     found = places()
     if (decided := decision(found)) is not None:
         return decided
+    unread = next((each.co_qualname for each in codes[:at] if each.co_filename == "<string>"), None)
     refused = refusal(
         "a library, or code that cannot be rewritten, asks for the truth of a tensor",
-        "loop with `for`, and decide with `if` and `else`",
+        f"put the code of `{unread}` in a file, where it can be read"
+        if unread
+        else "loop with `for`, and decide with `if` and `else`",
         "branch-on-tensor",
     )
     split_paths(refused, found, torch_functions.predicate(flag))
