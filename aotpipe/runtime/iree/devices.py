@@ -293,13 +293,13 @@ class Memory:
                 f"the program gave {size_bytes} bytes of shape {shape} for the output {name!r}, "
                 f"which are not {dtype}"
             )
-        array = np.frombuffer(self._read(view), dtype)
-        if array.nbytes != size_bytes:  # where its elements lie between others' is not said
+        memory = memoryview(self._read(view))
+        if memory.nbytes != size_bytes:  # where its elements lie between others' is not said
             raise ProgramCrashed(
-                f"the program gave a buffer of {array.nbytes} bytes for the output {name!r} of {size_bytes}"
+                f"the program gave a buffer of {memory.nbytes} bytes for the output {name!r} of {size_bytes}"
             )
         # The array that views the mapping dangles once the view is gone, hence the copy.
-        return array.reshape(shape).copy()
+        return np.frombuffer(memory, dtype).reshape(shape).copy()
 
     def truth(self, view: Any) -> bool:
         """The value of a 0-d bool."""
