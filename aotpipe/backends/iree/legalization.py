@@ -72,7 +72,12 @@ def refusal(node: Node) -> str:
 
 
 def folds(node: Node) -> bool:
-    """Whether a node calls the C library, which a table of sines is not worth."""
+    """Whether a node calls the C library, which a table of sines is not worth, or reads parts of numbers.
+
+    The compiler dies on constants of complex128 (SIGFPE in PackConstants), and takes none of one number.
+    """
+    if node.target is aten.view_as_real.default:
+        return True
     return node.target in _DOUBLE and any(value.dtype is torch.float64 for value in ops.tensors(node))
 
 

@@ -124,6 +124,7 @@ class Double(torch.nn.Module):
                 torch.tanh(z),
             ),
             *(z @ z.mH, torch.polar(x.abs(), x), z.cumsum(0), single.to(torch.complex128) * z, z == single),
+            *(torch.tensor(1j) * x, torch.tensor([[0, -1j], [0.1j, 0]]).to(torch.complex128) @ z[:2]),
             *(torch.full((2,), 0.1 + 0.2j, dtype=torch.complex128), single.sum(0, dtype=torch.complex128)),
         )
 

@@ -48,8 +48,9 @@ def _sum_or_product(start: int, join: Callable[..., Array]) -> tuple[Callable[..
 
     def lower(out: Out, x: Array, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
         value = cast(x, wide(out.dtype))
-        # A product of bools is their and; XLA adds them as their or.
-        function = lax.bitwise_and if value.dtype == BOOL and start else join
+        function = join
+        if value.dtype == BOOL:  # whose product is their and, and whose sum their or
+            function = lax.bitwise_and if start else lax.bitwise_or
         return shaped(out, lax.reduce(value, constant(start, value.dtype), function, axes_of(dim, x.ndim)))
 
     return lower, reduced(lambda _: start)

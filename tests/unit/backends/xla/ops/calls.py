@@ -215,6 +215,7 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
     big = torch.tensor([2**53 + 1, -(2**62) - 3])
     yield aten.add.Tensor, big, big
     yield aten.sum.dim_IntList, big, [0]
+    yield aten.sum.dim_IntList, whole, [-1], False, {"dtype": torch.bool}
     yield aten._to_copy.default, torch.tensor([1e300, 0.1], dtype=torch.float64), {"dtype": torch.float64}
     yield aten.mm.default, x.double(), x.double().t()
     for dtype in (torch.uint8, torch.int8, torch.int32, torch.bool, torch.float16):
