@@ -404,16 +404,15 @@ def imported(module: str, name: str | None, package: str | None = None) -> Any:
     if name is None:
         return __import__(module)
     found = importlib.import_module(module, package)
-    try:
-        return getattr(found, name) if name else found
-    except AttributeError:
-        inner = f"{found.__name__}.{name}"
-        if inner in sys.modules:
-            return sys.modules[inner]
-        try:
-            return importlib.import_module(inner)
-        except ModuleNotFoundError:
-            raise ImportError(f"cannot import name {name!r} from {found.__name__!r}") from None
+    if not name:
+        return found
+    # Which imports a submodule of that name, and raises what is raised inside of it.
+    __import__(found.__name__, fromlist=[name])
+    inner = sys.modules.get(f"{found.__name__}.{name}", size_keys.ABSENT)
+    value = getattr(found, name, inner)
+    if value is size_keys.ABSENT:
+        raise ImportError(f"cannot import name {name!r} from {found.__name__!r}", name=found.__name__)
+    return value
 
 
 def _called_with_bools(

@@ -165,7 +165,7 @@ def _parameters_kept(module: torch.nn.Module) -> Iterator[None]:
     if not of_subclasses:
         yield
         return
-    own, forward = vars(module).get("forward"), module.forward
+    forward = module.forward
     held = {name: object_graph.Record[str]().add(name, vars(each)) for name, each in of_subclasses.items()}
 
     @wraps(forward)
@@ -178,14 +178,8 @@ def _parameters_kept(module: torch.nn.Module) -> Iterator[None]:
         return result
 
     called.__signature__ = source.signature_of(forward)  # type: ignore[attr-defined]
-    vars(module)["forward"] = called
-    try:
+    with trace.assigned(module, forward=called):
         yield
-    finally:
-        if own is None:
-            del vars(module)["forward"]
-        else:
-            vars(module)["forward"] = own
 
 
 def _registered(module: torch.nn.Module, name: str) -> torch.Tensor | None:

@@ -384,3 +384,17 @@ def test_a_name_that_a_module_lacks_is_an_import_error() -> None:
     assert operators.imported("os.path", None) is os
     assert operators.imported("os.path", "") is os.path
     assert operators.imported("xml", "dom") is operators.imported("xml.dom", "")
+
+
+def test_what_an_imported_module_lacks_itself_is_raised_as_it_is(tmp_path, monkeypatch) -> None:
+    """It was said that the package has no such name, and a handler of ModuleNotFoundError did not see it."""
+    package = tmp_path / "package_with_a_lack"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "part.py").write_text("import no_such_module\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        operators.imported(package.name, "part")
+    with pytest.raises(ImportError, match="cannot import name 'other'") as caught:
+        operators.imported(package.name, "other")
+    assert not isinstance(caught.value, ModuleNotFoundError)
