@@ -32,12 +32,29 @@ class Generated:
         self.run = run
         self.result: Any = None
         self._begun = False
+        self._may_be_left = False
 
     def each(self, take: Callable[[Any], Any]) -> None:
-        """Call a function with every value; nothing is left afterwards, as in Python."""
-        if not self._begun:
-            self._begun = True
-            self.result = self.run(take)
+        """Call a function with every value; nothing is left afterwards, as in Python.
+
+        Raises:
+            ExportFailed: An earlier loop may have left some.
+        """
+        if self._begun:
+            if self._may_be_left:
+                raise refusal(
+                    "a generator that decides on a tensor is gone on with after a loop that may have left it",
+                    "make a list of it, and loop over that",
+                )
+            return
+        self._begun = True
+
+        def taken(item: Any) -> Any:
+            stop = take(item)
+            self._may_be_left |= stop is not None
+            return stop
+
+        self.result = self.run(taken)
 
     def first(self, count: int) -> Generated:
         """What yields the first `count` values, and lets the generator run no further."""

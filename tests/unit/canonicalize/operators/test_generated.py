@@ -128,3 +128,39 @@ def what_is_handed_on(x):
 @pytest.mark.parametrize("model", [runs_of_equals, runs_by_key, what_a_generator_returns, what_is_handed_on])
 def test_generators_that_end_where_a_tensor_says_so(model: Any) -> None:
     check(model, *VECTORS, (torch.tensor([1.0, 1.0, 2.0, 2.0]),))
+
+
+def broken_off(x):
+    def steps():
+        for i in range(4):
+            if x.sum() > i:
+                yield x * (i + 1)
+
+    found, rest = steps(), x.sum() * 0
+    for step in found:
+        rest = rest + step.sum()
+        if rest > 1:
+            break
+    for step in found:
+        rest = rest - step.sum()
+    return rest
+
+
+def cut_off(x):
+    def steps():
+        for i in range(4):
+            if x.sum() > i:
+                yield x * (i + 1)
+
+    found, rest = steps(), x.sum() * 0
+    for step in itertools.islice(found, 2):
+        rest = rest + step.sum()
+    for step in found:
+        rest = rest - step.sum()
+    return rest
+
+
+@pytest.mark.parametrize("function", [broken_off, cut_off])
+def test_what_a_loop_leaves_of_a_generator_is_not_taken_for_nothing(function) -> None:
+    with pytest.raises(ExportFailed, match="is gone on with after a loop that may have left it"):
+        check(function, (torch.tensor([3.0, 4.0]),))
