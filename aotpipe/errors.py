@@ -332,7 +332,7 @@ class InputValue(InputError, exit_code=65):
 
 
 class AssertionViolated(AotpipeError, exit_code=66, stage="run"):
-    """An assert or torch._check of the model failed in a program's run; its state is unchanged."""
+    """An assert or torch._check of the model failed in a program's run; its state is what eager leaves."""
 
 
 class StoreError(AotpipeError, exit_code=73, stage="store"):

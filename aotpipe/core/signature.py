@@ -264,6 +264,8 @@ class Signature(Serializable):
         optional_outputs: What the model does not always give.
         guards: Conditions on the symbols without which the program is not the model's (`guard_holds`).
         specializes: The entry point of which this is the program for other sizes; empty where it is none.
+        kept_on_raise: The states whose next values are taken where an assert fails, too: what eager wrote
+            before it raised. The other states are as they were before the call.
     """
 
     inputs: tuple[TensorSpec | Constant, ...]
@@ -274,6 +276,7 @@ class Signature(Serializable):
     optional_outputs: tuple[Presence, ...] = field(default=(), metadata=OMIT_EMPTY)
     guards: tuple[str, ...] = field(default=(), metadata=OMIT_EMPTY)
     specializes: str = field(default="", metadata=OMIT_EMPTY)
+    kept_on_raise: tuple[str, ...] = field(default=(), metadata=OMIT_EMPTY)
 
     @property
     def tensor_inputs(self) -> tuple[TensorSpec, ...]:

@@ -34,6 +34,8 @@ NOISE_LIMIT: Final = 0.1
 """The noise above which there is no ratio."""
 P90_SAMPLES: Final = 64
 P99_SAMPLES: Final = 662
+KEEPS_WRITES: Final = "aotpipe.keeps_writes"
+"""Among the `custom` annotations of an assert: where it fails, the state keeps what was written before."""
 Status = Literal["executed", "unproven", "compiled", "failed"]
 
 

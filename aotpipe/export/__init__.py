@@ -172,6 +172,7 @@ def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], 
         raise AssertionError("without AUTO there is nothing left to settle")
     auto_dims.write_constants(traced.program)
     found = signatures.signature(entry, traced.program, resolved.ranges)
+    found = replace(found, kept_on_raise=tuple(sorted(traced.kept)))
     if not entry.guarded:
         specializations.require_no_comparison(entry, traced.program, found, traced.log)
     exported = ExportedEntry(name=entry.name, program=traced.program, signature=found)

@@ -58,12 +58,16 @@ _DECIDES: Final = "control-flow-in-graph"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A program of torch.export's, the assumptions it was made under, and what to tell the user."""
+    """A program of torch.export's, the assumptions it was made under, and what to tell the user.
+
+    `kept` are the buffers that a call which fails an assert may leave changed.
+    """
 
     program: ExportedProgram
     log: GuardLog
     findings: tuple[Finding, ...]
     state: State | None = None
+    kept: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +274,7 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
         lifted = lift.LiftedModel(entry.module, state)
         try:
             traced = staged(entry, None, lifted.module)
-            lifted.name_state(traced.program)
+            kept = lifted.name_state(traced.program)
         except lift.UnknownState as late:
             state = late.state
             continue
@@ -285,7 +289,7 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
             notes.append(_recomputed(entry, found.ignored[len(state.ignored) :], refused.where))
             state = found
             continue
-        return replace(traced, state=state, findings=(*traced.findings, *notes))
+        return replace(traced, state=state, kept=kept, findings=(*traced.findings, *notes))
     raise AssertionError("a state that grows without end is refused")
 
 
@@ -582,7 +586,8 @@ def _kernels() -> Iterator[None]:
 
 @contextmanager
 def _classes_kept(model: torch.nn.Module, traced: torch.nn.Module) -> Iterator[None]:
-    with tracing.types_are_eagers(model), tracing.modules_are_keys(model), tensor_subclasses.kept(traced):
+    types, keys = tracing.types_are_eagers(model), tracing.modules_are_keys(model)
+    with types, keys, tensor_subclasses.kept(traced), tracing.raising_modules_are_left():
         yield
 
 

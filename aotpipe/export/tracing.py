@@ -512,3 +512,23 @@ def lines_of_helpers() -> AbstractContextManager[None]:
         )
 
     return trace.assigned(TracerBase, _filter_traceback_frames=frames)
+
+
+def raising_modules_are_left() -> AbstractContextManager[None]:
+    """Inside, a module whose `forward` raises is no longer among those that run.
+
+    torch.fx keeps it there. Where the model goes on in a handler, the next module that ends is not the last
+    of these, and the trace fails an assert.
+    """
+    call = torch.fx.Tracer.call_module
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        around = len(self.module_stack)
+        try:
+            return call(self, *args, **kwargs)
+        except BaseException:
+            while len(self.module_stack) > around:
+                self.module_stack.popitem(last=True)
+            raise
+
+    return trace.assigned(torch.fx.Tracer, call_module=called)

@@ -221,6 +221,18 @@ def may_suppress_at_yield(code: CodeType) -> bool:
     )
 
 
+def finishes_at_yield(code: CodeType) -> bool:
+    """Whether a generator runs a `finally` where something is raised while it yields."""
+    found = syntax_of(code)
+    return found is not None and any(
+        isinstance(inside, ast.Yield)
+        for node in ast.walk(found)
+        if isinstance(node, ast.Try) and node.finalbody
+        for statement in node.body
+        for inside in ast.walk(statement)
+    )
+
+
 def lets_pass(item: ast.withitem) -> bool:
     """Whether a context manager is known to end no exception, as none of torch's does."""
     called = item.context_expr

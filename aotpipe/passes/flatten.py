@@ -99,6 +99,11 @@ def flatten(
             entry.signature,
             outputs=(*outputs.specs, *outputs.mutated_specs),
             state=tuple(state_spec(name, tensors.by_name[name]) for name in inputs.states.values()),
+            kept_on_raise=tuple(
+                name
+                for node, name in inputs.states.items()
+                if any(inputs.by_target.get(each) is node for each in entry.signature.kept_on_raise)
+            ),
         ),
         range_constraints=dict(program.range_constraints),
     )

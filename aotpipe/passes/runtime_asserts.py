@@ -8,6 +8,9 @@ loop's test is repeated in the body, and on the final carries.
 
 What the signature implies is dropped: torch has decided those over sizes that the dims' ranges settle, and
 `proven` settles the rest. Nothing else is dropped.
+
+The states that a call which raises keeps (`Signature.kept_on_raise`) have their values for it where one of
+the model's own asserts fails first. Where another one does, such as that of an index, they are as before.
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.fx import GraphModule, Node
 
-from aotpipe.core.stages import LegalEntry
+from aotpipe.core.stages import KEEPS_WRITES, LegalEntry
 from aotpipe.errors import UnsupportedOps
 from aotpipe.passes import hops, ops, scalars
 from aotpipe.passes.emit import Emitter, fake_mode
@@ -36,8 +39,20 @@ _OVER_TENSORS: Final = frozenset({ops.ASSERT_TENSOR, ops.ASSERT_TENSOR_SILENT})
 _TORCHS_OWN: Final = re.compile(r"Runtime assertion failed for expression (?P<what>.+?) on node '.*'")
 
 Proven = Callable[[Node], bool]
-Assert = tuple[str, Node]
-"""What to say where it does not hold, and a 0-d bool that must be true."""
+
+
+class Assert(NamedTuple):
+    """An assert that was taken out of a graph.
+
+    Attributes:
+        message: What to say where it does not hold.
+        holds: A 0-d bool.
+        keeps: Whether what the call wrote before it is kept where it does not hold.
+    """
+
+    message: str
+    holds: Node
+    keeps: bool = False
 
 
 def raise_up(entry: LegalEntry, proven: Proven = lambda _: False) -> LegalEntry:
@@ -45,8 +60,10 @@ def raise_up(entry: LegalEntry, proven: Proven = lambda _: False) -> LegalEntry:
 
     The entry is in control-flow normal form. `proven` tells whether a node that is asserted always holds.
     """
-    found = _collect(entry.graph, proven)
-    values = [*hops.output_values(entry.graph), *found.values()]
+    made = _collect(entry.graph, proven)
+    found = _unite(entry.graph, made)
+    values = hops.output_values(entry.graph)
+    values = [*_states_kept(entry, values, made), *found.values()]
     hops.set_output_values(entry.graph, values)
     entry.graph.graph.eliminate_dead_code()
     entry.graph.graph.lint()
@@ -54,23 +71,50 @@ def raise_up(entry: LegalEntry, proven: Proven = lambda _: False) -> LegalEntry:
     return replace(entry, asserts=(*entry.asserts, *found))
 
 
-def _collect(module: GraphModule, proven: Proven) -> dict[str, Node]:
-    """Take the asserts out of a graph: message -> the 0-d bool, in this graph, that must be true."""
-    found: list[Assert] = []
+def _states_kept(entry: LegalEntry, values: Sequence[Node], made: Sequence[Assert]) -> list[Node]:
+    """The results, in which a state is as it was before the call where an assert that keeps nothing fails."""
+    signature = entry.signature
+    if not signature.kept_on_raise or all(each.keeps for each in made):
+        return list(values)
+    emit = Emitter(entry.graph, entry.graph.graph.output_node())
+    holds: Node | None = None
+    fails: list[Node] = []
+    for each in made:
+        if each.keeps:
+            holds = each.holds if holds is None else _all(emit, [holds, each.holds])
+            continue
+        first = emit(_ATEN.logical_not.default, each.holds)
+        fails.append(first if holds is None else _all(emit, [holds, first]))
+    is_back = reduce(partial(emit, _ATEN.logical_or.default), fails)
+    states = hops.placeholders(entry.graph)[len(entry.weights) :]
+    found = list(values)
+    for place, (spec, before) in enumerate(
+        zip(signature.state, states, strict=False), len(values) - len(signature.state)
+    ):
+        if spec.name in signature.kept_on_raise:
+            found[place] = emit(_ATEN.where.self, is_back, before, found[place])
+    return found
+
+
+def _collect(module: GraphModule, proven: Proven) -> list[Assert]:
+    """Take the asserts out of a graph, in the order in which it comes to them."""
+    found: list[tuple[Node, Assert]] = []
+    places = {node: place for place, node in enumerate(module.graph.nodes)}
     for node in list(module.graph.nodes):
         if node.target in _OVER_TENSORS or node.target is ops.ASSERT_NUMBER:
             condition = node.args[0]
             if not (proven(condition) if isinstance(condition, Node) else condition):
-                found.append((_message(node), _condition(module, node)))
+                keeps = KEEPS_WRITES in (node.meta.get("custom") or {})
+                found.append((node, Assert(_message(node), _condition(module, node), keeps)))
             module.graph.erase_node(node)
     for call in hops.calls(module):
-        bodies = [_collect(body, proven) for body in call.subgraphs]
+        bodies = [_unite(body, _collect(body, proven)) for body in call.subgraphs]
         if any(bodies):
-            found += _LEAVE[call.node.target](call, bodies)
+            found += [(call.node, Assert(*each)) for each in _LEAVE[call.node.target](call, bodies)]
             for body in call.subgraphs:
                 body.graph.lint()
                 body.recompile()
-    return _unite(module, found)
+    return [each for _, each in sorted(found, key=lambda pair: places[pair[0]])]
 
 
 def _condition(module: GraphModule, node: Node) -> Node:
@@ -96,8 +140,8 @@ def _message(node: Node) -> str:
 
 def _unite(module: GraphModule, found: Sequence[Assert]) -> dict[str, Node]:
     by_message: dict[str, list[Node]] = {}
-    for message, holds in found:
-        by_message.setdefault(message, []).append(holds)
+    for each in found:
+        by_message.setdefault(each.message, []).append(each.holds)
     emit = Emitter(module, module.graph.output_node())
     return {message: _all(emit, several) for message, several in by_message.items()}
 
@@ -109,7 +153,7 @@ def _all(emit: Emitter, holds: Sequence[Node]) -> Node:
 Bodies = Sequence[dict[str, Node]]
 
 
-def _leave_cond(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
+def _leave_cond(call: hops.Call, bodies: Bodies) -> Iterator[tuple[str, Node]]:
     """Each branch gives a bool per message; the one that asserts nothing gives true."""
     messages = list(dict.fromkeys(message for found in bodies for message in found))
     for body, found in zip(call.subgraphs, bodies, strict=True):
@@ -120,7 +164,7 @@ def _leave_cond(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
         yield message, _new_result(call, _flag(call))
 
 
-def _leave_scanned(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
+def _leave_scanned(call: hops.Call, bodies: Bodies) -> Iterator[tuple[str, Node]]:
     """Each trip gives a bool per message; all of them must be true."""
     (body,), (found,) = call.subgraphs, bodies
     hops.set_output_values(body, [*hops.output_values(body), *found.values()])
@@ -131,7 +175,7 @@ def _leave_scanned(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
         yield message, scalars.all_true(Emitter(call.owner, flags.next, cause=call.node), flags)
 
 
-def _leave_while(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
+def _leave_while(call: hops.Call, bodies: Bodies) -> Iterator[tuple[str, Node]]:
     """A bool per message is carried, and the loop ends when one is false.
 
     An assert in the test holds for the initial carries, and after each trip for the next ones.
@@ -164,7 +208,7 @@ def _leave_while(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
         yield message, _new_result(call, _flag(call))
 
 
-def _refuse(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
+def _refuse(call: hops.Call, bodies: Bodies) -> Iterator[tuple[str, Node]]:
     message = next(message for found in bodies for message in found)
     raise UnsupportedOps(
         "an assert inside associative_scan",
@@ -174,7 +218,7 @@ def _refuse(call: hops.Call, bodies: Bodies) -> Iterator[Assert]:
     )
 
 
-_LEAVE: Final[Mapping[Any, Callable[[hops.Call, Bodies], Iterator[Assert]]]] = {
+_LEAVE: Final[Mapping[Any, Callable[[hops.Call, Bodies], Iterator[tuple[str, Node]]]]] = {
     _HOP.cond: _leave_cond,
     _HOP.while_loop: _leave_while,
     _HOP.map_impl: _leave_scanned,

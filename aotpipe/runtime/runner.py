@@ -39,6 +39,7 @@ class Entry:
     Attributes:
         state: The names of the states, in the order in which a program takes and gives them.
         outputs: The names of the outputs and their dtypes, in the order in which a program gives them.
+        kept: The names of the states whose next values are taken where an assert fails, too.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Entry:
     asserts: tuple[str, ...]
     state: tuple[str, ...] = field(init=False)
     outputs: tuple[tuple[str, np.dtype[Any]], ...] = field(init=False)
+    kept: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         # Computed once: a call reads them several times.
@@ -53,6 +55,7 @@ class Entry:
         outputs = tuple((spec.name, numpy_dtype(spec.dtype)) for spec in signature.tensor_outputs)
         object.__setattr__(self, "state", tuple(spec.name for spec in signature.state))
         object.__setattr__(self, "outputs", outputs)
+        object.__setattr__(self, "kept", frozenset(signature.kept_on_raise))
 
     def require(self, flags: Iterable[bool]) -> None:
         """Check the asserts' flags.
@@ -62,9 +65,10 @@ class Entry:
         """
         for message, holds in zip(self.asserts, flags, strict=True):
             if not holds:
+                state = "is what eager leaves" if self.kept else "is unchanged"
                 raise AssertionViolated(
                     message or "an assert of the model failed",
-                    reason=f"in {self.name!r}; the outputs are withheld and the state is unchanged",
+                    reason=f"in {self.name!r}; the outputs are withheld and the state {state}",
                 )
 
     def require_results(self, count: int, *, extra: int = 0) -> None:

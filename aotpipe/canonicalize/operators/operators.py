@@ -10,6 +10,7 @@ import contextlib
 import dis
 import functools
 import importlib
+import inspect
 import itertools
 import operator
 import sys
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
 import torch
@@ -40,7 +41,17 @@ from aotpipe.canonicalize.operators.logic import compare as compare
 from aotpipe.canonicalize.operators.logic import not_ as not_
 from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange
-from aotpipe.canonicalize.trace import decisions, regions, return_values, runtime_asserts, torch_functions
+from aotpipe.canonicalize.trace import (
+    decisions,
+    raised_state,
+    regions,
+    return_values,
+    runtime_asserts,
+    torch_functions,
+)
+from aotpipe.canonicalize.trace.raised_state import begin_finally as begin_finally
+from aotpipe.canonicalize.trace.raised_state import begin_try as begin_try
+from aotpipe.canonicalize.trace.raised_state import end_finally as end_finally
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import (
     chosen_object,
@@ -291,7 +302,45 @@ def dropped() -> AbstractContextManager[Any]:
 
 def entered(manager: Any) -> AbstractContextManager[Any]:
     """What `with` enters: one that may suppress what its body raises is for all exceptions."""
-    return _suppressing(manager) if is_on() and _may_suppress(manager) else manager
+    if is_on() and _may_suppress(manager):
+        return _suppressing(manager)
+    finishes = is_on() and raised_state.follows() and _finishes(manager)
+    return _finishing(manager) if finishes else manager
+
+
+@contextmanager
+def _finishing(manager: AbstractContextManager[Any]) -> Iterator[Any]:
+    """A manager whose end runs where an assert fails in its body, too, as a `finally` does."""
+    value = manager.__enter__()
+    tried = begin_try()
+    try:
+        yield value
+    except BaseException:
+        if not manager.__exit__(*sys.exc_info()):
+            raise
+    else:
+        begin_finally(tried, reads=_asks_why(manager))
+        manager.__exit__(None, None, None)
+        end_finally(tried)
+
+
+def _finishes(manager: Any) -> bool:
+    """Whether code of the model's runs at the end of a manager's body, where it raises, too."""
+    generator = getattr(manager, "gen", None)
+    if isinstance(generator, GeneratorType):
+        body = generator.gi_code
+        return source.is_model_code(body.co_filename) and source.finishes_at_yield(body)
+    code = getattr(getattr(type(manager), "__exit__", None), "__code__", None)
+    return isinstance(code, CodeType) and source.is_model_code(code.co_filename)
+
+
+def _asks_why(manager: Any) -> bool:
+    """Whether the end of a manager goes by what its body raised."""
+    code = getattr(getattr(type(manager), "__exit__", None), "__code__", None)
+    if not isinstance(code, CodeType) or not source.is_model_code(code.co_filename):
+        return False
+    given = code.co_varnames[1 : code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
+    return any(each.argval in given for each in dis.get_instructions(code) if each.opname == "LOAD_FAST")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from aotpipe.canonicalize.rewrite.ast_builders import (
     OPAQUE,
     OPERATORS,
     Own,
+    assign,
     binds,
     calling,
     contains,
@@ -314,6 +315,20 @@ def catching(node: ast.Try, *, may_split: bool) -> None:
     around = ast.withitem(calling("caught", later(ast.Tuple(kinds, ast.Load())), ast.Constant(may_split)))
     node.body = [ast.With([around], node.body)]
     node.handlers.insert(0, ast.ExceptHandler(operator("STOPS"), None, [ast.Raise()]))
+
+
+def finishing(node: ast.Try, name: str, *, reads: bool) -> None:
+    """Tell where the `finally` of a `try` begins and ends, which runs where an assert fails in its body, too.
+
+    Args:
+        node: The `try`.
+        name: The variable that holds where its body began.
+        reads: Whether the `finally` reads variables that the body assigns.
+    """
+    begun = calling("begin_finally", load(name))
+    begun.keywords = [ast.keyword("reads", ast.Constant(reads))]
+    node.body.insert(0, assign(name, calling("begin_try")))
+    node.finalbody = [ast.Expr(begun), *node.finalbody, ast.Expr(calling("end_finally", load(name)))]
 
 
 LOGGED: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})

@@ -59,6 +59,7 @@ from aotpipe.canonicalize.rewrite.expressions import (
     expression,
     fill_locals,
     fill_super,
+    finishing,
     index,
     is_locals,
     is_talk,
@@ -219,8 +220,12 @@ class _Writer(ast.NodeVisitor):
             star = next((at for at, each in enumerate(names) if isinstance(each, ast.Starred)), None)
             counts = [len(names)] if star is None else [None, star, len(names) - star - 1]
             node.value = calling("unpacked", node.value, *map(ast.Constant, counts))
+        reads = isinstance(node, ast.Try) and mentions(node.finalbody).keys() & {*assigned(node.body).names}
         for block in blocks(node):
             block[:] = self.block(block)
+        if isinstance(node, ast.Try) and node.finalbody and not _drops_exceptions(node):
+            self._count += 1
+            finishing(node, f"{HELPER}_tried_{self._count}", reads=bool(reads))
         if isinstance(node, ast.Try) and (node.handlers or _drops_exceptions(node)):
             catching(node, may_split=not self._is_left(node))
         return node

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from aotpipe.canonicalize.values import dynamic_list, dynamic_table, trace
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.model import object_graph
 from aotpipe.model.object_graph import Root
 
@@ -139,7 +140,7 @@ def snapshot_of(value: Any, *, above: tuple[int, ...] = ()) -> Snapshot:
     """What a value is now."""
     if isinstance(value, torch.Tensor):
         return Leaf(value, object_graph.writes(value))
-    if type(value) is dynamic_list.DynamicList:
+    if type(value) in (dynamic_list.DynamicList, ChosenObject):
         return Leaf(value)
     if id(value) in above or not (
         object_graph.is_container(value)

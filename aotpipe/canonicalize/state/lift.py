@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from aotpipe.canonicalize.operators import dynamic_table_methods
 from aotpipe.canonicalize.state import layouts, sharing
 from aotpipe.canonicalize.state.layouts import Growing, Leaf, Node, Path, Slot, Snapshot, Tree
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads, without_form
-from aotpipe.canonicalize.trace import dry_run, regions
+from aotpipe.canonicalize.trace import dry_run, raised_state, regions
 from aotpipe.canonicalize.values import chosen_object, dynamic_list, dynamic_table, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible, Variables
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
@@ -42,11 +42,21 @@ _SYMBOLS: Final = (torch.SymBool, torch.SymInt, torch.SymFloat)
 
 
 class UnknownState(Exception):
-    """A call left something that the state does not know; `state` knows it."""
+    """A call left something that the state does not know; `state` knows it.
 
-    def __init__(self, state: State) -> None:
+    Of buffers it does once the trace has ended: meanwhile they hold tensors of torch's own.
+    """
+
+    def __init__(self, state: State, buffers: Sequence[object_graph.Root] = ()) -> None:
         super().__init__("a call left something new")
-        self.state = state
+        self._state = state
+        self._buffers = buffers
+
+    @property
+    def state(self) -> State:
+        """The state to try next."""
+        paths = [(root.path,) for root in self._buffers]
+        return self._state.with_roots(self._buffers).with_leaves(dict.fromkeys(paths, Leaf(None)))
 
 
 @contextmanager
@@ -61,29 +71,67 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
     watches: list[object_graph.Watch] = []
     shares = sharing.Sharing(module, state)
     late: list[object_graph.Root] = []
+    buffers: dict[str, object_graph.Root] = {}
+    call = ExitStack()
 
     def before(*_: object) -> None:
         # torch has put its own tensors in the place of the model's by now.
         watches[:] = [object_graph.Watch(module)]
         seen.begin()
         shares.begin()
+        buffers.update(_buffers_of(module))
+        call.enter_context(raised_state.watching(_asked(buffers, watches[0], known)))
 
     def after(*_: object) -> None:
+        call.close()
         late[:] = [root for root in watches[0].unregistered() if not known.knows(root)]
         late.extend(root for root in known.unread if seen.has(root))
-        if late:
+        written = [root for name in raised_state.kept() if not known.knows(root := buffers[name])]
+        if late or written or raised_state.is_unknown():
             watches[0].restore()
-            raise UnknownState(known.with_roots(late))
+            raise UnknownState(raised_state.unknown() or known.with_roots(late), written)
         shares.end({}, {})
         shares.check()
 
     # What hooks close over is not the model's: `effects` looks into functions, and not into a partial.
     with (
+        call,
         followed_reads(known.unread) as seen,
         module.register_forward_pre_hook(functools.partial(before)),
         module.register_forward_hook(functools.partial(after)),
     ):
         yield
+
+
+def _buffers_of(module: nn.Module) -> dict[str, object_graph.Root]:
+    """The registered buffers that hold a tensor, by path."""
+    roots = object_graph.roots_of(object_graph.modules_of(module))
+    held = (root for root in roots if root.is_buffer)
+    return {root.path: root for root in held if isinstance(root.held[root.key], torch.Tensor)}
+
+
+def _asked(
+    buffers: Mapping[str, object_graph.Root], watch: object_graph.Watch, known: State
+) -> raised_state.Watched:
+    """What is watched of buffers of which it is not known whether something is written before an assert."""
+
+    def read() -> raised_state.Slots:
+        return {name: _held(root.held.get(root.key)) for name, root in buffers.items()}
+
+    def look() -> Callable[[], State] | None:
+        late = [root for root in watch.unregistered() if not known.knows(root)]
+        return functools.partial(known.with_roots, late) if late else None
+
+    return raised_state.Watched(
+        start=read(), read=read, tensor=lambda *_: None, store=lambda *_: False, look=look, only_asks=True
+    )
+
+
+def _held(value: Any) -> raised_state.Held:
+    if not isinstance(value, torch.Tensor):
+        return raised_state.Held(value)
+    # In a region an operand stands for a tensor from outside, and is what is written.
+    return raised_state.Held(value, object_graph.writes(dry_run.stood_for(value)))
 
 
 class LiftedModel:
@@ -93,6 +141,7 @@ class LiftedModel:
         self._module = module
         self._state = state
         self._sharing = sharing.Sharing(module, state)
+        self._kept: set[str] = set()
         self._phases = state.phases()
         self.slots = {
             slot.name: slot for phase in self._phases for node in phase for slot in layouts.slots_of(node)
@@ -119,8 +168,11 @@ class LiftedModel:
             self._store.register_buffer(_PHASE, state.buffers.setdefault(_PHASE, torch.tensor(0)))
         self.module = modules.beside(module, self._call, {_STORE: self._store})
 
-    def name_state(self, program: ExportedProgram) -> None:
+    def name_state(self, program: ExportedProgram) -> frozenset[str]:
         """Give the buffers of a program the names of what they stand for.
+
+        Returns:
+            The names of those that a call which fails an assert may leave changed.
 
         Raises:
             StateRefused: A call writes one in place that shares memory with another.
@@ -142,11 +194,16 @@ class LiftedModel:
         for table in (program.state_dict, program.constants):
             for old in [key for key in table if key in names]:
                 table[names[old]] = table.pop(old)
+        keys = {name: prefix + key for name, key in self._keys.items()} | {_PHASE: prefix + _PHASE}
+        kept = (keys.get(name, name) for name in self._kept)
+        return frozenset(names.get(each, each) for each in kept)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         given = {name: self._store.get_buffer(key) for name, key in self._keys.items()}
         given |= {name: root.held[root.key] for name, root in self._registered.items()}
         result, after, phase = self._from(0, given, args, kwargs)
+        if trace.is_on():
+            self._kept = raised_state.kept()
         # All are read before any is written: one may be handed on as another.
         fresh = {name: after[name].clone() for name in given if after[name] is not given[name]}
         for name, value in fresh.items():
@@ -178,7 +235,7 @@ class LiftedModel:
 
     def _run(
         self, phase: int, given: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, torch.Tensor], int]:
+    ) -> tuple[Any, dict[str, torch.Tensor], Any]:
         """The call in one phase: what it returns, what the slots are afterwards, and the phase after it."""
         state = self._state
         watch = object_graph.Watch(self._module)
@@ -192,7 +249,10 @@ class LiftedModel:
             # torch.export would take an assigned buffer for written; it is, below.
             with dry_run.unhooked(), followed_reads(state.unread, state.known_here()) as seen:
                 self._sharing.begin()
-                result = self._module(*args, **kwargs)
+                watched = self._watched(given, phase, watch)
+                with raised_state.watching(watched) as call:
+                    result = self._module(*args, **kwargs)
+                    kept = call.left(watched.read() or {})
             for root in state.roots:
                 state = _with_decided(state, root)
             if state is not self._state:
@@ -207,6 +267,8 @@ class LiftedModel:
             watch.restore()
         if late:
             raise UnknownState(state.with_roots(late))
+        if (known := raised_state.unknown()) is not None:
+            raise UnknownState(known)
         for number, layout in enumerate(self._phases):
             values: dict[str, torch.Tensor] = {}
             fits_leaf = functools.partial(_is_of, values)
@@ -215,8 +277,118 @@ class LiftedModel:
                 left = {name: each for name, each in values.items() if name not in numbers}
                 written = {name: each for name, each in taken.items() if name not in numbers}
                 self._sharing.end(written, left)
-                return result, {**given, **values}, number
+                left_in = host_scalars.as_host_scalar(kept.pop(_PHASE)) if _PHASE in kept else number
+                return result, {**given, **values, **kept}, left_in
         raise UnknownState(_grown(state, self._phases, snapshots))
+
+    def _watched(
+        self, given: Mapping[str, torch.Tensor], phase: int, watch: object_graph.Watch
+    ) -> raised_state.Watched:
+        """What is watched of the slots while the model is called in a phase."""
+        base = {name: raised_state.Held(value) for name, value in given.items()}
+        base[_PHASE] = raised_state.Held(phase)
+        roots = self._state.roots
+
+        def read() -> raised_state.Slots | None:
+            snapshots = [layouts.snapshot_at(root) for root in roots]
+            for number, layout in enumerate(self._phases):
+                found: dict[str, raised_state.Held] = {}
+                if all(_reads(found, *each) for each in zip(layout, snapshots, strict=True)):
+                    return {**base, **found, _PHASE: raised_state.Held(number)}
+            return None
+
+        def tensor(name: str, held: raised_state.Held) -> torch.Tensor | None:
+            if name == _PHASE:
+                return torch.full((), held.value)
+            if held.copy is not None:
+                return held.copy
+            if held.is_same(begun[name]):
+                return given[name]
+            values: dict[str, torch.Tensor] = {}
+            fits = _is_of(values, self.slots[name], held.value) if name in self.slots else False
+            return values[name] if fits else None
+
+        def store(name: str, value: torch.Tensor) -> bool:
+            slot = self.slots.get(name)
+            if slot is None:
+                return False
+            stored: Any = host_scalars.as_host_scalar(value) if slot.number else value
+            if slot.options:
+                stored = ChosenObject(slot.options, value)
+            now = read()
+            layout = self._phases[now[_PHASE].value] if now is not None else ()
+            places = [
+                _store(root, path[1:], stored)
+                for root, node in zip(roots, layout, strict=False)
+                for path, leaf in layouts.leaves_of(node, (root.path,))
+                if isinstance(leaf, Slot) and leaf.name == name
+            ]
+            return bool(places) and all(places)
+
+        def look() -> Callable[[], State] | None:
+            if late := [root for root in watch.changed() if not self._state.knows(root)]:
+                return functools.partial(self._state.with_roots, late)
+            if read() is not None:
+                return None
+            snapshots = tuple(map(layouts.snapshot_at, roots))
+            if leaves := _leaves_for(self._state, self._phases, snapshots):
+                return functools.partial(self._state.with_leaves, leaves)
+            found = self._state
+            for path, leaf in layouts.leaves_at(roots, snapshots):
+                found = _with_option(found, path, leaf.value) or found
+            return None if found is self._state else lambda: found
+
+        begun = read() or base
+        return raised_state.Watched(
+            start=begun, read=read, tensor=tensor, store=store, look=look, has_forms=len(self._phases) > 1
+        )
+
+
+def _reads(found: dict[str, raised_state.Held], node: Node, left: Node) -> bool:
+    """Whether something has a form; adds what each slot holds, of which no tensor is made."""
+    if isinstance(node, Growing):
+        # Its elements are no tensors of the slots' form: the count stands for all of them.
+        elements = tuple(leaf.value for _, leaf in layouts.leaves_of(left))
+        found[list(layouts.slots_of(node))[-1].name] = raised_state.Held(elements)
+        return isinstance(left, Tree) and left.kind is node.kind
+    if isinstance(node, Tree):
+        return (
+            isinstance(left, Tree)
+            and left.kind is node.kind
+            and left.keys == node.keys
+            and all(_reads(found, *each) for each in zip(node.children, left.children, strict=False))
+        )
+    if not isinstance(left, Leaf):
+        return False
+    value = left.value
+    if isinstance(node, Leaf):
+        return object_graph.is_same(node.value, value)
+    if node.options:
+        items = chosen_object.parts(value)[0] if type(value) is ChosenObject else (value,)
+        fits = all(node.position(each) < len(node.options) for each in items)
+    elif node.number:
+        fits = _is_number(value) and _number_dtype(value, node.dtype) == node.dtype
+    else:
+        is_tensor = isinstance(value, torch.Tensor) and not host_scalars.is_host_scalar(value)
+        fits = is_tensor and value.dtype == node.dtype and is_of_shape(value, node.shape)
+    return fits and found.setdefault(node.name, _held(value)).value is value
+
+
+def _store(root: object_graph.Root, path: Path, value: Any) -> bool:
+    """Let a name, or what it leads to along a path, hold a value; tells whether it can."""
+    if not path:
+        root.held[root.key] = value
+        return True
+    node: Any = layouts.snapshot_at(root)
+    for name in path[:-1]:
+        node = node.children[node.names.index(name)]
+    if isinstance(node.live, tuple):
+        return False
+    items = object_graph.contents(node.live)
+    at = node.names.index(path[-1])
+    items[list(items)[at] if isinstance(items, dict) else at] = value
+    object_graph.refill(node.live, items)
+    return True
 
 
 def require_known_writes(module: nn.Module, state: State | None, program: ExportedProgram) -> None:
@@ -267,6 +439,24 @@ def _is_free(name: str, others: set[str]) -> bool:
     return not any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in others)
 
 
+def _with_option(state: State, path: Path, value: Any) -> State | None:
+    """The state in which a name is one of the objects that it was in some call, or this one.
+
+    None where these are no such objects.
+    """
+    known = dict(state.chosen).get(path, ())
+    seen = [
+        leaf.value
+        for held in state.snapshots
+        for at, leaf in layouts.leaves_at(state.roots, held)
+        if at == path and not isinstance(leaf.value, Slot)
+    ]
+    options = chosen_object.options([*known, *seen, value], object_graph.is_same)
+    if options is None:
+        return None
+    return state if options == known or len(options) < 2 else state.with_chosen(path, options)
+
+
 def _with_decided(state: State, root: object_graph.Root) -> State:
     """The state with what a call left under a name of which a tensor decides the length, or which it is.
 
@@ -279,17 +469,10 @@ def _with_decided(state: State, root: object_graph.Root) -> State:
         nonlocal state
         if isinstance(node, Leaf) and (path in chosen or type(node.value) is ChosenObject):
             # What it was before a call, or in a call on the example, it may be again.
-            seen = [
-                leaf.value
-                for held in state.snapshots
-                for at, leaf in layouts.leaves_at(state.roots, held)
-                if at == path and not isinstance(leaf.value, Slot)
-            ]
-            options = chosen_object.options([*seen, node.value], object_graph.is_same)
-            if options is None:
+            decided = _with_option(state, path, node.value)
+            if decided is None:
                 raise StateRefused(root, path, "is one of several objects, where a tensor decides", _ONE_FORM)
-            if options != chosen.get(path):
-                state = state.with_chosen(path, options)
+            state = decided
         if not isinstance(node, Tree):
             return
         live = node.live
@@ -435,19 +618,10 @@ def is_of_shape(value: torch.Tensor, shape: Sequence[int]) -> bool:
 
 def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence[Snapshot]) -> State:
     """The state with what a call left: as slots where the form is a known one, else as a new phase."""
-    paths = [(root.path,) for root in state.roots]
-    found: list[dict[Path, Leaf]] = []
-    for layout in phases:
-        leaves: dict[Path, Leaf] = {}
-        fits_leaf = functools.partial(_may_become_slot, leaves)
-        columns = zip(layout, snapshots, paths, strict=True)
-        if all(_fits(node, left, fits_leaf, path) for node, left, path in columns):
-            found.append(leaves)
-    if found:
-        leaves = min(found, key=len)
-        if not leaves:
-            raise _of_two(state, phases[found.index(leaves)], snapshots)
+    leaves = _leaves_for(state, phases, snapshots)
+    if leaves is not None:
         return state.with_leaves(leaves)
+    paths = [(root.path,) for root in state.roots]
     grown = state.with_snapshots(
         tuple(
             layouts.map_leaves(functools.partial(_abstract, root), left, path)
@@ -457,6 +631,23 @@ def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence
     if len(grown.phases()) > MOST_PHASES:
         raise grown.without_fixpoint()
     return grown
+
+
+def _leaves_for(
+    state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence[Snapshot]
+) -> dict[Path, Leaf] | None:
+    """The leaves that have to be slots for what was left to have a known form; None where none is enough."""
+    found: list[dict[Path, Leaf]] = []
+    for layout in phases:
+        leaves: dict[Path, Leaf] = {}
+        fits_leaf = functools.partial(_may_become_slot, leaves)
+        columns = zip(state.roots, layout, snapshots, strict=True)
+        if all(_fits(node, left, fits_leaf, (root.path,)) for root, node, left in columns):
+            found.append(leaves)
+    least = min(found, key=len, default=None)
+    if least is not None and not least:
+        raise _of_two(state, phases[found.index(least)], snapshots)
+    return least
 
 
 def _of_two(state: State, layout: Sequence[Node], snapshots: Sequence[Snapshot]) -> StateRefused:

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
-from aotpipe.canonicalize.trace import constants, region_sites, torch_functions
+from aotpipe.canonicalize.trace import constants, raised_state, region_sites, torch_functions
 from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, sizes_collected
 from aotpipe.canonicalize.values import chosen_object, host_scalars, object_fields, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
@@ -101,14 +101,14 @@ def summarize(
     left = (tensor for tensor in known if isinstance(tensor, torch.Tensor))
     for tensor in (*_tensors_in((start, summary.after)), *left):
         note_read(tensor)
-        watch.take(_stood_for(tensor))
+        watch.take(stood_for(tensor))
     return summary
 
 
 def note_read(tensor: torch.Tensor) -> None:
     """Note that the regions that run now to be summarized read a tensor, though no op of theirs does."""
     for each in trace.part(_Regions).watches:
-        each.take(_stood_for(tensor))
+        each.take(stood_for(tensor))
 
 
 def only_computes(compute: Callable[[], object]) -> bool:
@@ -208,7 +208,7 @@ def run_region(
     with trace.in_model(), effects.unchanged(held, own), unhooked(), host_scalars.fresh_items():
         variables.set(start)
         try:
-            with effects.results_checked():
+            with effects.results_checked(), raised_state.region():
                 body()
             values = variables.live()
             if owns:
@@ -369,7 +369,7 @@ def replaced(
             yield lambda tensor: others.get(id(tensor), tensor)
 
 
-def _stood_for(tensor: torch.Tensor) -> torch.Tensor:
+def stood_for(tensor: torch.Tensor) -> torch.Tensor:
     """The operand that stands for a tensor of a variable inside of a region; else the tensor itself."""
     replacements = trace.part(_Regions).replacements
     return replacements[-1].others.get(id(tensor), tensor) if replacements else tensor

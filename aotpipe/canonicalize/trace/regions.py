@@ -24,6 +24,7 @@ from aotpipe.canonicalize.trace import (
     decisions,
     dry_run,
     fixpoint,
+    raised_state,
     region_sites,
     return_values,
     runtime_asserts,
@@ -60,7 +61,7 @@ def branch(
         return
 
     def put(found: Variables, site: region_sites.Site) -> None:
-        _branch(test, then, other, found, site, places)
+        _branch(test, then, other, found, site, places, variables)
 
     _with_changed_containers(variables, lambda each: each.get(), put, is_loop=False)
 
@@ -72,7 +73,9 @@ def _branch(
     variables: Variables,
     site: region_sites.Site,
     places: dict[runtime_asserts.Decisions, runtime_asserts.Place],
+    assigned: Variables,
 ) -> None:
+    """A branch whose variables are those that its statements assign, and what it changes in place."""
     start = variables.get()
     border = tensor_storage.Border()
     summaries: list[dry_run.EffectSummary] = []
@@ -82,6 +85,8 @@ def _branch(
         except (runtime_asserts.Split, Exception) as error:  # noqa: BLE001  # raised again below
             _raise_unless_asserted(error, places, test)
             decisions.statement("raises", (then, other), wanted=not holds)
+            if raised_state.writes_before(error):
+                _keep_writes(test, body, assigned, holds=holds)
             # What goes on is the other path, or what is around this branch raises too.
             lasts = runtime_asserts.require(test, error, holds=not holds)
             with assuming(test, holds=not holds):
@@ -145,10 +150,47 @@ def _branch(
         with sizes_collected(), decisions.annotated((then, other)), trace.in_torch():
             results = list(_cond(chosen, traced(0, then), traced(1, other), operands))
     split = len(results) - len(claimed)
+    _leave(border, abstracts, names, written, results[:split], variables, paths)
+    # The state is by now what a path left at an assert that failed in it.
     for truth, said in zip(results[split:], claimed, strict=True):
         runtime_asserts.add_assert(truth, said)
-    _leave(border, abstracts, names, written, results[:split], variables, paths)
     _note_upper_bounds(variables, paths)
+
+
+def _keep_writes(test: Any, body: Callable[[], None], variables: Variables, *, holds: bool) -> None:
+    """Put what a path writes to the state before it raises into the graph; all else of it is dropped."""
+    start = variables.get()
+    # Attributes are variables like those of the function, which nothing reads once it has raised.
+    places = [at for at, name in enumerate(variables.names) if not name.isidentifier()]
+
+    def get() -> Values:
+        found = variables.get()
+        return tuple(found[at] for at in places)
+
+    def set_(values: Values) -> None:
+        found = list(start)
+        for at, value in zip(places, values, strict=True):
+            found[at] = value
+        variables.set(tuple(found))
+
+    def raising() -> None:
+        try:
+            body()
+        except Exception as error:
+            if not runtime_asserts.is_raised(error):
+                raise
+        set_(get())
+
+    paths = (raising, _nothing) if holds else (_nothing, raising)
+    names = tuple(variables.names[at] for at in places)
+    try:
+        branch(test, *paths, Variables(get, set_, names, variables.watched))
+    except ExportFailed:
+        raised_state.warn("the state")
+
+
+def _nothing() -> None:
+    """What the other path of a branch does."""
 
 
 def _summary(
@@ -322,16 +364,26 @@ def _note_upper_bounds(variables: Variables, paths: Sequence[Values]) -> None:
 
 
 def loop(
-    test: Callable[[], object], body: Callable[[], None], variables: Variables, *, most: Any = None
+    test: Callable[[], object],
+    body: Callable[[], None],
+    variables: Variables,
+    *,
+    most: Any = None,
+    ends_at_asserts: bool = False,
 ) -> None:
     """`while test(): body()` as one op; sets the variables to what comes of it.
 
-    `most` is how many iterations there are at most, where that is known.
+    `most` is how many iterations there are at most, where that is known. `ends_at_asserts` where the body
+    itself keeps its asserts from the graph, and an iteration that fails one is the last.
     """
+
+    def put(found: Variables, site: region_sites.Site) -> None:
+        _loop(test, body, found, most, site, ends_at_asserts=ends_at_asserts)
+
     try:
-        _with_changed_containers(
-            variables, Variables.live, lambda found, site: _loop(test, body, found, most, site), is_loop=True
-        )
+        _with_changed_containers(variables, Variables.live, put, is_loop=True)
+    except _AssertsAfterWrites:
+        _asserting_loop(test, body, variables, most)
     except runtime_asserts.Split as split:
         if split.place is not None:
             raise
@@ -339,6 +391,32 @@ def loop(
         if split.refused is not None:
             raise split.refused from None
         _raising_loop(test, body, variables, most, runtime_asserts.kinds_of(split))
+
+
+class _AssertsAfterWrites(Exception):
+    """An iteration of a loop may fail an assert after something was written to the state."""
+
+
+def _asserting_loop(
+    test: Callable[[], object], body: Callable[[], None], variables: Variables, most: Any
+) -> None:
+    """A loop that ends at the iteration which fails an assert; the asserts come after it."""
+    numbers: dict[str, int] = {}
+    failed: list[Any] = [0]  # the number of the assert, from 1
+
+    def iteration() -> None:
+        with runtime_asserts.collected(noted=True) as asserts:
+            body()
+        number = torch.full((), 0)
+        for truth, said in reversed(asserts):
+            number = torch.where(truth, number, numbers.setdefault(said, len(numbers) + 1))
+        failed[0] = host_scalars.as_host_scalar(number)
+
+    held = variables.with_item(failed, "the assert that failed")
+    loop(lambda: _unended(failed, test), iteration, held, most=most, ends_at_asserts=True)
+    for said, number in numbers.items():
+        if torch_functions.is_staged(failed[0]):
+            runtime_asserts.add_assert(torch_functions.predicate(failed[0] != number), said)
 
 
 def _raising_loop(
@@ -365,26 +443,27 @@ def _raising_loop(
             errors[type(error)] = error
             ended[0] = 1 + list(errors).index(type(error))
 
-    def going() -> object:
-        found: list[object] = [False]
-
-        def ask() -> None:
-            found[0] = torch_functions.truth_of(test())
-
-        if torch_functions.is_staged(ended[0]):
-            asked = Variables.of_list(found, "the test")
-            branch(ended[0] == 0, ask, lambda: None, asked)
-        elif not ended[0]:
-            ask()
-        return found[0]
-
     held = variables.with_item(ended, "the exception")
-    loop(going, lambda: attempt(caught, held), held, most=most)
+    loop(lambda: _unended(ended, test), lambda: attempt(caught, held), held, most=most)
     for number, error in enumerate(errors.values(), 1):
         if torch_functions.is_staged(ended[0]):
             runtime_asserts.require(ended[0] == number, error, holds=False)
         elif ended[0] == number:
             raise error
+
+
+def _unended(ended: Sequence[Any], test: Callable[[], object]) -> object:
+    """The test of a loop, where its one number is 0; else False."""
+    found: list[object] = [False]
+
+    def ask() -> None:
+        found[0] = torch_functions.truth_of(test())
+
+    if torch_functions.is_staged(ended[0]):
+        branch(ended[0] == 0, ask, _nothing, Variables.of_list(found, "the test"))
+    elif not ended[0]:
+        ask()
+    return found[0]
 
 
 def _loop(
@@ -393,6 +472,8 @@ def _loop(
     variables: Variables,
     most: Any,
     site: region_sites.Site,
+    *,
+    ends_at_asserts: bool,
 ) -> None:
     start = variables.live()
     if site.owns_containers and effects.have_second_names(variables.names, start):
@@ -400,7 +481,8 @@ def _loop(
     border = tensor_storage.Border()
     try:
         loop = fixpoint.Loop(test, body, variables, start, most, border, site)
-        abstracts, names, summary = fixpoint.solve(loop)
+        with raised_state.in_loop() as seen:
+            abstracts, names, summary = fixpoint.solve(loop)
     except Exception as error:
         if not runtime_asserts.is_raised(error):
             runtime_asserts.refuse_unexplained(error)
@@ -410,6 +492,8 @@ def _loop(
         # Each iteration raises: there is none.
         runtime_asserts.require(test(), error, holds=False)
         return
+    if not ends_at_asserts and seen.asserts and (seen.writes or raised_state.is_written()):
+        raise _AssertsAfterWrites
     decisions.statement(
         "loop",
         (body, test),

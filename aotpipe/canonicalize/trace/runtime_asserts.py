@@ -12,10 +12,10 @@ taken. `isolated_paths()` takes them back in each path that torch itself traces 
 
 from __future__ import annotations
 
-import traceback
+import traceback as tracebacks
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final, NoReturn
@@ -25,16 +25,18 @@ from torch._guards import detect_fake_mode  # the mode that torch traces under; 
 from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.utils import _maybe_run_with_interpreter  # keeps the user's lines
 from torch._higher_order_ops.while_loop import WhileLoopOp
+from torch.fx import traceback
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._sympy.interp import sympy_interp  # no public way to compute a condition of symbols
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.symbol import SymT, symbol_is_type  # no public way to tell the kinds of symbols
 
 from aotpipe.canonicalize.alias import effects
-from aotpipe.canonicalize.trace import region_sites, return_values, torch_functions
+from aotpipe.canonicalize.trace import raised_state, region_sites, return_values, torch_functions
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.trace import message, refusal
+from aotpipe.core.stages import KEEPS_WRITES
 from aotpipe.errors import AotpipeError, ExportFailed
 from aotpipe.model import source
 
@@ -152,7 +154,7 @@ def is_raised(error: BaseException) -> bool:
     """Whether eager raises this too: the user's own `raise` did, or an operator of Python's in their code."""
     if id(error) in trace.part(_Asserts).raised:
         return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in tracebacks.walk_tb(error.__traceback__)]
     return type(error) in _OF_PYTHON and source.is_model_code(frames[-1].f_code.co_filename)
 
 
@@ -345,7 +347,7 @@ def truth(flag: Any) -> bool | None:
         Split: The statements around are to be run for both.
         ExportFailed: They cannot be.
     """
-    codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
+    codes = [frame.f_code for frame, _ in tracebacks.walk_stack(None)]
     at = next(at for at, each in enumerate(codes) if source.is_model_code(each.co_filename))
     code = codes[at]
     asking = trace.current().asking
@@ -372,7 +374,7 @@ def key_of(code: CodeType) -> tuple[str, int, str]:
 
 def _lines_of_model() -> Iterator[tuple[CodeType, int]]:
     """The code and the line of each call of the model's that is running, the innermost first."""
-    for frame, line in traceback.walk_stack(None):
+    for frame, line in tracebacks.walk_stack(None):
         if frame.f_code.co_qualname == effects.CALL:
             return
         if source.is_model_code(frame.f_code.co_filename):
@@ -397,10 +399,13 @@ def _refused(error: BaseException) -> Exception:
 def add_assert(truth: torch.Tensor, said: str) -> bool:
     """Put an assert into the graph; whether it holds for all that comes after it."""
     stack = trace.part(_Asserts).collected
+    keeps = raised_state.note(truth)
     if stack and (asserts := stack[-1]) is not None:
         # An op of the region reads a flag from outside: what no op reads is no operand of the region.
         asserts.append((truth.clone(), said))
-    else:
+        return False
+    marked = traceback.annotate({KEEPS_WRITES: True}) if keeps and not stack else nullcontext()
+    with traceback.preserve_node_meta(), marked:
         torch._assert_async(truth, said)  # noqa: SLF001  # what torch.export keeps
     return not stack
 
@@ -420,10 +425,16 @@ def padded(asserts: list[Assert], wanted: int) -> list[torch.Tensor]:
     return [*truths[:wanted], *(torch.full((), True) for _ in range(wanted - len(truths)))]
 
 
-def collected() -> AbstractContextManager[list[Assert]]:
-    """Inside, asserts are collected: torch drops a branch that gives no result, with its asserts."""
+@contextmanager
+def collected(*, noted: bool = False) -> Iterator[list[Assert]]:
+    """Inside, asserts are collected: torch drops a branch that gives no result, with its asserts.
+
+    `noted`: they belong to the region that runs, whose state goes by them.
+    """
     asserts: list[Assert] = []
-    return trace.pushed(trace.part(_Asserts).collected, asserts)
+    notes = nullcontext() if noted else raised_state.unnoted()
+    with notes, trace.pushed(trace.part(_Asserts).collected, asserts):
+        yield asserts
 
 
 def in_place() -> AbstractContextManager[object]:

@@ -26,7 +26,14 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array, numpy_dtype, raw_bytes
 from aotpipe.core.signature import Signature
-from aotpipe.errors import AotpipeError, BundleCorrupt, IncompatibleHost, MissingWeight, ProgramCrashed
+from aotpipe.errors import (
+    AotpipeError,
+    AssertionViolated,
+    BundleCorrupt,
+    IncompatibleHost,
+    MissingWeight,
+    ProgramCrashed,
+)
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.iree import devices
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
@@ -97,14 +104,18 @@ class Runner(BaseRunner[_Entry]):
         views = [results.get_as_object(index, iree.HalBufferView) for index in range(len(results))]
         # Outputs, then the next state, then the asserts' flags.
         state_at = len(entry.outputs)
+        state = dict(zip(entry.state, views[state_at:], strict=False))
         if entry.asserts:
-            entry.require(map(self._memory.truth, views[state_at + len(entry.state) :]))
+            try:
+                entry.require(map(self._memory.truth, views[state_at + len(entry.state) :]))
+            except AssertionViolated:
+                self._replace_state({name: state[name] for name in entry.kept}, spares=True)
+                raise
         outputs = {
             name: self._memory.download(name, view, dtype)
             for (name, dtype), view in zip(entry.outputs, views, strict=False)
         }
         if entry.state:
-            state = dict(zip(entry.state, views[state_at:], strict=False))
             self._replace_state(state, spares=bool(entry.asserts))
         return outputs
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,14 @@ import numpy as np
 
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Signature, dim_symbols, evaluate_dim
-from aotpipe.errors import BundleCorrupt, IncompatibleHost, MissingWeight, OutsideBuckets, ProgramCrashed
+from aotpipe.errors import (
+    AssertionViolated,
+    BundleCorrupt,
+    IncompatibleHost,
+    MissingWeight,
+    OutsideBuckets,
+    ProgramCrashed,
+)
 from aotpipe.runtime import process, toolchain
 from aotpipe.runtime.input_checks import Checker
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
@@ -113,8 +120,13 @@ class Runner(BaseRunner[_Entry]):
         if choice.is_padded:  # else they are of the program's sizes
             arrays = list(map(_padded, arrays, program.shapes))
         results = self._invoke(choice, arrays)
+        states = results[len(entry.outputs) : choice.asserts_at]
         if entry.asserts:
-            entry.require(map(memory.truth, results[choice.asserts_at : choice.cut_at]))
+            try:
+                entry.require(map(memory.truth, results[choice.asserts_at : choice.cut_at]))
+            except AssertionViolated:
+                self._take(entry, states, entry.kept)
+                raise
         outputs: dict[str, Array] = {}
         for (name, dtype), result in zip(entry.outputs, results, strict=False):
             outputs[name] = array = memory.download(result)
@@ -123,12 +135,16 @@ class Runner(BaseRunner[_Entry]):
         if choice.cuts:
             outputs = _cut(outputs, memory.download(results[-1]))
         if entry.state:
-            states = results[len(outputs) : choice.asserts_at]
-            self._state |= {
-                name: memory.as_argument(result, self._state_shardings[name])
-                for name, result in zip(entry.state, states, strict=True)
-            }
+            self._take(entry, states, entry.state)
         return outputs
+
+    def _take(self, entry: _Entry, states: Sequence[Any], names: Collection[str]) -> None:
+        """Take the next values of the states of these names."""
+        self._state |= {
+            name: self._memory.as_argument(result, self._state_shardings[name])
+            for name, result in zip(entry.state, states, strict=True)
+            if name in names
+        }
 
     def _chosen(self, entry: _Entry, sizes: Mapping[str, int]) -> _Choice:
         program = _program_for(entry, sizes)

@@ -228,6 +228,9 @@ CODES: Final[Mapping[str, Code]] = {
     "state-in-python": Code("note", "what the model keeps in Python is state of the program"),
     "number-became-tensor": Code("warning", "a variable is a number on one path and a tensor on another"),
     "dtype-promoted": Code("warning", "a variable has another dtype on each path"),
+    "state-before-raise": Code(
+        "warning", "what is written before something raises is taken back, where eager keeps it"
+    ),
     "list-room-assumed": Code("warning", "a list that a tensor makes grow has room that the program asserts"),
     "size-from-path": Code("note", "a variable has another size on each path"),
     "talk-left-out": Code("note", "what is printed or logged is no part of the program"),

@@ -438,3 +438,34 @@ def test_a_try_inside_of_others_is_not_run_twice_as_often_at_each_level(monkeypa
 def _counted(attempt, runs, *args, **options):
     runs.append(args)
     attempt(*args, **options)
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(4, 4)
+
+    def forward(self, x):
+        if x.sum() < 0:
+            raise ValueError("negative")
+        return self.scale(x)
+
+
+class Outer(nn.Module):
+    """Goes on where a submodule raises: torch.fx took that for one that still ran."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.last = nn.Linear(4, 4)
+
+    def forward(self, x):
+        try:
+            y = self.inner(x)
+        except ValueError:
+            y = x * 0
+        return self.last(y)
+
+
+def test_a_submodule_that_raises_is_left() -> None:
+    check(Outer().eval(), *VECTORS)
