@@ -331,8 +331,8 @@ class LiftedModel:
             if read() is not None:
                 return None
             snapshots = tuple(map(layouts.snapshot_at, roots))
-            if leaves := _leaves_for(self._state, self._phases, snapshots):
-                return functools.partial(self._state.with_leaves, leaves)
+            if (form := _leaves_for(self._state, self._phases, snapshots)) is not None:
+                return functools.partial(self._state.with_leaves, form[0]) if form[0] else None
             found = self._state
             for path, leaf in layouts.leaves_at(roots, snapshots):
                 found = _with_option(found, path, leaf.value) or found
@@ -618,8 +618,11 @@ def is_of_shape(value: torch.Tensor, shape: Sequence[int]) -> bool:
 
 def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence[Snapshot]) -> State:
     """The state with what a call left: as slots where the form is a known one, else as a new phase."""
-    leaves = _leaves_for(state, phases, snapshots)
-    if leaves is not None:
+    known = _leaves_for(state, phases, snapshots)
+    if known is not None:
+        leaves, layout = known
+        if not leaves:
+            raise _of_two(state, layout, snapshots)
         return state.with_leaves(leaves)
     paths = [(root.path,) for root in state.roots]
     grown = state.with_snapshots(
@@ -635,19 +638,19 @@ def _grown(state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence
 
 def _leaves_for(
     state: State, phases: Sequence[tuple[Node, ...]], snapshots: Sequence[Snapshot]
-) -> dict[Path, Leaf] | None:
-    """The leaves that have to be slots for what was left to have a known form; None where none is enough."""
-    found: list[dict[Path, Leaf]] = []
+) -> tuple[dict[Path, Leaf], tuple[Node, ...]] | None:
+    """The leaves of a known form that have to be slots for it to be that of what was left, and that form.
+
+    None where no form would be.
+    """
+    found = []
     for layout in phases:
         leaves: dict[Path, Leaf] = {}
         fits_leaf = functools.partial(_may_become_slot, leaves)
         columns = zip(state.roots, layout, snapshots, strict=True)
         if all(_fits(node, left, fits_leaf, (root.path,)) for root, node, left in columns):
-            found.append(leaves)
-    least = min(found, key=len, default=None)
-    if least is not None and not least:
-        raise _of_two(state, phases[found.index(least)], snapshots)
-    return least
+            found.append((leaves, layout))
+    return min(found, key=lambda each: len(each[0]), default=None)
 
 
 def _of_two(state: State, layout: Sequence[Node], snapshots: Sequence[Snapshot]) -> StateRefused:
