@@ -557,7 +557,7 @@ def _export(
         tracing.inference_is_no_grad(),
         tracing.multiples_are_seen(),
         tracing.fixed_sizes_are_numbers(),
-        tracing.selections_are_bounded(),
+        tracing.metas_are_eagers(),
         tracing.quiet(),
         tracing.transforms_are_left(),
         tracing.scans_own_their_carry(),

@@ -14,7 +14,8 @@ Each context manager changes one thing and puts it back:
 - `modules_are_keys(model)`: torch's tables hold modules by their identity;
 - `multiples_are_seen()`: torch sees that a size divides another;
 - `fixed_sizes_are_numbers()`: what is computed of sizes, and the same for all, is a number of Python's;
-- `selections_are_bounded()`: `unique` and `masked_select` give no more elements than they can;
+- `metas_are_eagers()`: ops give shapes of which torch's tracing has none, and `unique` and `masked_select`
+  no more elements than they can;
 - `lines_of_helpers()`: an op bears its own line, also in a function that `forward` calls.
 """
 
@@ -360,26 +361,60 @@ def _unique_is_bounded() -> AbstractContextManager[None]:
     return trace.assigned(fake_impls, _unique=unique)
 
 
-@contextmanager
-def selections_are_bounded() -> Iterator[None]:
-    """Bound what `unique` and `masked_select` give.
-
-    `masked_select` is bounded by its operand as its mask makes it, where torch takes the operand alone.
-    """
-    kernels, op = fake_impls.op_implementations_dict, torch.ops.aten.masked_select.default
-    before = kernels[op]
+def _bounded_select(before: Callable[..., Any]) -> Callable[..., Any]:
+    """`masked_select` bounded by its operand as its mask makes it, where torch takes the operand alone."""
 
     def select(fake_mode: Any, func: Any, tensor: FakeTensor, mask: FakeTensor) -> Any:
         with fake_mode:
             whole = torch.where(mask.bool(), tensor, tensor)
         return before(fake_mode, func, whole, mask)
 
-    kernels[op] = select
+    return select
+
+
+def _quantized(fake_mode: Any, _func: Any, x: FakeTensor, *_: Any, **_options: Any) -> Any:
+    with fake_mode:
+        return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+
+def _convolution(fake_mode: Any, func: Any, *args: Any, **options: Any) -> Any:
+    names = (argument.name for argument in func._schema.arguments)  # noqa: SLF001
+    given = dict(zip(names, args, strict=False), **options)
+    if given["bias_sizes"] is None and given["output_mask"][2]:
+        dim = 0 if not given["transposed"] else 1
+        given["bias_sizes"] = [given["weight"].shape[dim] * (given["groups"] if dim else 1)]
+    return fake_impls.conv(fake_mode, func, **given)
+
+
+_ATEN: Final = torch.ops.aten
+_METAS: Final = {
+    _ATEN.masked_select.default: _bounded_select(
+        fake_impls.op_implementations_dict[_ATEN.masked_select.default]
+    ),
+    _ATEN.fake_quantize_per_tensor_affine_cachemask.default: _quantized,
+    _ATEN._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _quantized,  # noqa: SLF001
+    _ATEN.fake_quantize_per_channel_affine_cachemask.default: _quantized,
+    _ATEN.convolution_backward.default: _convolution,
+}
+
+
+@contextmanager
+def metas_are_eagers() -> Iterator[None]:
+    """Let tensors of a trace have the shapes that ops give in eager, where torch has none or others.
+
+    It has none for fake quantization where a size varies, nor for the gradient of a bias whose sizes are not
+    passed, and no bound for `unique` and `masked_select`.
+    """
+    kernels = fake_impls.op_implementations_dict
+    before = {op: kernels[op] for op in _METAS if op in kernels}
+    kernels.update(_METAS)
     try:
         with _unique_is_bounded():
             yield
     finally:
-        kernels[op] = before
+        for op in _METAS:
+            del kernels[op]
+        kernels.update(before)
 
 
 def guards_are_kept() -> AbstractContextManager[None]:

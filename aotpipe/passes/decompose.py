@@ -32,6 +32,7 @@ from aotpipe.passes import (
     hops,
     integer_division,
     joined_sizes,
+    prims,
     repeated_calls,
     wrapper_ops,
 )
@@ -58,7 +59,7 @@ def decompose(entry: ExportedEntry, rules: LegalizationRules) -> ExportedProgram
         ):
             # torch's tracing warns of its own deprecated calls.
             warnings.simplefilter("ignore")
-            program = equal_bags.sum_rows(wrapper_ops.inline(entry.program))
+            program = equal_bags.sum_rows(prims.as_aten(wrapper_ops.inline(entry.program)))
             program = constants.lift(alias_copies.separate(program))
             program = integer_division.guard(joined_sizes.check(program))
             try:

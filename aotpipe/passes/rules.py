@@ -83,7 +83,6 @@ _DATA_SIZES: Final = (
 )
 _FACTORS: Final = "factors a matrix as LAPACK does, which has no lowering; do it before the exported part"
 _COMPLEX: Final = "has a lowering for real matrices alone, with pivoting; do it before the exported part"
-_SIZES: Final = "the size of its result depends on data and has no bound; use a mask or topk"
 _STRIDED: Final = (
     "reads by strides what its operand does not hold, an input that is not contiguous in the example, or by "
     "sizes or strides that are not known"
@@ -100,7 +99,6 @@ REASONS: Final[Mapping[ops.OpOverload, str]] = {
     ),
     **dict.fromkeys(linalg.DECOMPOSITIONS, _COMPLEX),
     **dict.fromkeys(ops.overloads("as_strided"), _STRIDED),
-    **dict.fromkeys(ops.overloads("bincount"), _SIZES),
     **dict.fromkeys(ops.overloads("_fft_c2c _fft_c2r _fft_r2c"), _TRANSFORM),
 }
 """Why no backend lowers these ops, where more is to be said than that it does not."""

@@ -80,7 +80,7 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
     }
     # torch never asks for the composite form of ops that have a kernel too, such as `upsample_nearest2d`.
     entries |= {op: entry for op, entry in composite.items() if op in table and op.name() not in registered}
-    with linalg.checks_as_asserts(), tracing.selections_are_bounded():
+    with linalg.checks_as_asserts(), tracing.metas_are_eagers():
         return _decompose_exported_program(
             program,
             cia_to_decomp=composite,

@@ -1,4 +1,4 @@
-"""Histograms of one and of several dims, over bins of equal width or between given edges.
+"""Histograms of one and of several dims, over bins of equal width or between given edges, and of integers.
 
 An element belongs to the last bin whose left edge is not above it, and the right edge of the last bin is in
 it, as in eager; what lies outside of all bins, and NaN, is counted nowhere.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import Table, empty
 
 aten = torch.ops.aten
@@ -110,7 +112,21 @@ def histogramdd_of_edges(
     return _counted(x.flatten(0, -2), bins, weight, density)
 
 
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    ops.ASSERT_TENSOR((x >= 0).all(), "bincount only supports 1-d non-negative integral inputs")
+    # What fails the assert is computed all the same, inside of the bounds.
+    places = x.to(torch.int64).clamp_min(0)
+    count: Any = (torch.cat([places, places.new_full((1,), minlength - 1)]).amax() + 1).item()
+    torch._check(count >= minlength)
+    if weights is None:
+        shares = torch.ones_like(places)
+    else:
+        shares = weights if weights.dtype == torch.float32 else weights.to(torch.float64)
+    return shares.new_zeros(count).scatter_add(0, places, shares)
+
+
 DECOMPOSITIONS: Table = {
+    aten.bincount.default: bincount,
     aten.histogram.bin_ct: histogram,
     aten.histogram.bins_tensor: histogram_of_edges,
     aten._histogramdd_bin_edges.default: bin_edges,

@@ -61,3 +61,28 @@ def test_a_size_less_itself_is_a_number_in_a_branch() -> None:
     found = exported(shifted, torch.randn(5, 4), shapes=ROWS)
     for x in (torch.ones(7, 4), -torch.ones(3, 4)):
         torch.testing.assert_close(run(found, x), shifted(x))
+
+
+def trained(x: torch.Tensor) -> torch.Tensor:
+    """What a model of quantization-aware training computes, and a gradient by hand."""
+    each = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.zeros(4, dtype=torch.int32)
+    found = torch.fake_quantize_per_tensor_affine(x, 0.05, 2, -128, 127)
+    return found + torch.fake_quantize_per_channel_affine(x, *each, 1, -8, 7)
+
+
+def gradients(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
+    options = [1], [0], [1], False, [0], 1, [True, True, True]
+    found: list[torch.Tensor] = torch.ops.aten.convolution_backward(gradient, x, weight, None, *options)
+    return found
+
+
+def test_fake_quantization_takes_sizes_that_vary() -> None:
+    found = exported(trained, torch.randn(5, 4), shapes=ROWS)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(run(found, x), trained(x))
+
+
+def test_the_gradient_of_a_bias_needs_no_sizes_of_it() -> None:
+    given = torch.randn(2, 4, 6), torch.randn(2, 3, 8), torch.randn(4, 3, 3)
+    for got, want in zip(run(exported(gradients, *given), *given), gradients(*given), strict=True):
+        torch.testing.assert_close(got, want)

@@ -58,3 +58,31 @@ def test_values_without_a_range_have_to_be_finite():
     assert not all(run.asserts.values())
     run((torch.ones(3),))
     assert all(run.asserts.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8], ids=str)
+def test_counts_of_integers_are_as_many_as_the_largest(dtype):
+    def forward(model, x, weights):
+        counts = torch.bincount(x), torch.bincount(x, minlength=6), torch.bincount(x, weights)
+        return *counts, torch.bincount(x, weights.double(), 5), torch.bincount(x[:0], minlength=2)
+
+    def call(*values):
+        x = torch.tensor(values, dtype=dtype)
+        return x, torch.rand(x.shape)
+
+    rows = torch.export.Dim.AUTO
+    program = check(
+        model(forward),
+        *(call(0, 3, 3), call(9, 1), call(0), call(2, 5, 5, 5)),
+        dynamic_shapes={"x": {0: rows}, "weights": {0: rows}},
+    )
+    assert not [name for name in targets(program) if "bincount" in name]
+
+
+def test_counts_of_negative_integers_fail_an_assert():
+    run = Runner(legal(model(lambda model, x: torch.bincount(x)), (torch.tensor([3, 1]),)))
+    for values in ([-1, 3], [-5, -1]):
+        run((torch.tensor(values),))
+        assert not run.asserts["bincount only supports 1-d non-negative integral inputs"]
+    run((torch.tensor([0, 0]),))
+    assert all(run.asserts.values())

@@ -31,7 +31,6 @@ CASES: list[tuple[type[torch.nn.Module], tuple[Any, ...]]] = [
     (models.Raising, (X,)),
     (models.CountingBehind, (X,)),
     (models.Keyed, (X,)),
-    (models.Counted, (X,)),
     (models.Comprehended, (X,)),
     (models.Keeping, (X,)),
     (models.KeepingMore, (X,)),
@@ -72,6 +71,15 @@ def test_each_line_is_named_with_its_code(model: type[torch.nn.Module], args: tu
         assert checked.ok
     assert checked.ok is not any(each.severity == "error" for each in checked.diagnostics)
     assert checked.exit_code == (0 if checked.ok else 22)
+
+
+def test_a_size_from_data_without_a_bound_keeps_a_model_from_xla_alone():
+    def said(**options: Any) -> Counter[Any]:
+        found = aotpipe.check(models.Counted().eval(), (X,), **options).diagnostics
+        return Counter((each.where.line, each.code) for each in found if each.where is not None)
+
+    assert said(mesh="data=1") == models.marked(models.Counted)
+    assert not said()
 
 
 def test_a_model_in_train_mode_is_checked_all_the_same_and_left_in_it():
