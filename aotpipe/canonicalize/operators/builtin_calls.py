@@ -45,6 +45,7 @@ from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, 
 from aotpipe.canonicalize.values.trace import refusal, text
 
 Function = Callable[..., Any]
+_ATEN: Final = torch.ops.aten
 
 
 def of(function: Any) -> Function | None:
@@ -524,6 +525,15 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     math.log: _log,
     **_NUMPYS,
     math.isclose: _isclose,
+    # TorchScript's ops on one number.
+    **{
+        form: staged
+        for op, staged in (
+            *((_ATEN.Int, _int), (_ATEN.Float, _float), (_ATEN.Bool, _bool)),
+            *((_ATEN.IntImplicit, _int), (_ATEN.FloatImplicit, _float), (_ATEN.ScalarImplicit, _number)),
+        )
+        for form in (op, *(getattr(op, overload) for overload in op.overloads()))
+    },
 }
 _IN_ANY_CASE: Final[dict[Any, Function]] = {
     int: _int_of,
