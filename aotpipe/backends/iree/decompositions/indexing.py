@@ -6,6 +6,7 @@ its constants no uint8. Masks among indices are replaced before (`passes.decompo
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -202,8 +203,12 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
         if tensor.dtype in (torch.bool, torch.uint8, torch.int8):
             whole = int(bool(value)) if tensor.dtype == torch.bool else int(value)
             return in_int32(torch.constant_pad_nd, tensor, pad=list(pad), value=whole)
+        # The compiler loses track of the buffer that it fills with an integer, or with 64 bits, before it
+        # copies into it.
+        if tensor.dtype == torch.float64 and isinstance(value, int | float) and value:
+            (bits,) = struct.unpack("<q", struct.pack("<d", value))
+            return constant_pad(tensor.view(torch.int64), pad, bits).view(torch.float64)
         if value and not tensor.is_floating_point() and not tensor.is_complex():
-            # The compiler loses track of the buffer that it fills with an integer before it copies into it.
             return torch.constant_pad_nd(tensor - int(value), list(pad), 0) + int(value)
         return NotImplemented
     # Fill first and cut then: a cut may reach into what the other side is filled with.

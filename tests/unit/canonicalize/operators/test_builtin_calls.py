@@ -183,11 +183,19 @@ def test_classes_of_tensors_take_sizes_and_numbers_of_the_graph():
 def _of_torchscript(x, n, flag):
     ops = torch.ops.aten
     total = ops.Float(ops.ScalarImplicit(n)) + ops.Int(x.sum()) + ops.IntImplicit(n) * ops.FloatImplicit(x[0])
-    return total, ops.Int(flag), ops.Bool.Tensor(x[0]), int(ops.Int.Tensor(x[0])), float(ops.ScalarImplicit(x[1]))
+    return (
+        total,
+        ops.Int(flag),
+        ops.Bool.Tensor(x[0]),
+        int(ops.Int.Tensor(x[0])),
+        float(ops.ScalarImplicit(x[1])),
+    )
 
 
 def test_ops_of_torchscript_give_numbers_of_the_graph():
-    program = exported(_of_torchscript, torch.randn(3), torch.tensor(3), torch.tensor(True)).entries[0].program
+    program = (
+        exported(_of_torchscript, torch.randn(3), torch.tensor(3), torch.tensor(True)).entries[0].program
+    )
     for values, n, flag in (([-2.7, 1.5, 0.0], 4, True), ([0.0, -0.5, 7.2], -3, False)):
         given = torch.tensor(values), torch.tensor(n), torch.tensor(flag)
         for got, want in zip(program.module()(*given), _of_torchscript(*given), strict=True):

@@ -58,6 +58,19 @@ def test_program_cuts() -> None:
     check(Shift(), (torch.randn(2, 4, 5),))
 
 
+class PaddedTwice(torch.nn.Module):
+    """Of two paddings of 64 bits with a number iree-compile made a program that it then refused."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        twice = pad(pad(x, (1, 0), value=1.5).exp(), (2, 0), value=1.5)
+        cut = pad(x, (-1, 1, 1, 0), value=-0.0)
+        return twice, x.logcumsumexp(1), pad(x, (0, 1), value=float("nan")), cut
+
+
+def test_float64_is_padded_twice() -> None:
+    check(PaddedTwice(), (torch.rand(5, 3, dtype=torch.float64),))
+
+
 class PadOrCut(torch.nn.Module):
     """Amounts of padding that are negative for some sizes, and one that only a run knows."""
 
