@@ -532,7 +532,10 @@ _ON_TRACED: Final[dict[Any, Function]] = {
             *((_ATEN.Int, _int), (_ATEN.Float, _float), (_ATEN.Bool, _bool)),
             *((_ATEN.IntImplicit, _int), (_ATEN.FloatImplicit, _float), (_ATEN.ScalarImplicit, _number)),
         )
-        for form in (op, *(getattr(op, overload) for overload in op.overloads()))
+        for form in (
+            op,
+            *(getattr(op, name) for name in ("default", "Tensor", "Scalar") if hasattr(op, name)),
+        )
     },
 }
 _IN_ANY_CASE: Final[dict[Any, Function]] = {

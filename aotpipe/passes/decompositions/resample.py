@@ -22,12 +22,15 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
 
-from aotpipe.passes.decompositions.entries import HALF, Decomposition, Table, iota, static, widened
+from aotpipe.passes.decompositions.entries import HALF, Decomposition, Table, Value, iota, static, widened
 
 aten = torch.ops.aten
 
 _LONGEST: Final = 2**16
 """Up to which size of an output its pixels are compared with eager's, where the size varies."""
+_FEW: Final = 128
+"""Rows and columns of an image, up to which eager has a kernel of its own."""
+_CHANNELS_LAST: Final = {2: torch.channels_last, 3: torch.channels_last_3d}
 Filter = Callable[[Tensor], Tensor]
 """The weight of a pixel by its distance from the output's centre, in support units."""
 
@@ -75,23 +78,22 @@ def _weights(
     return weights / weights.sum(1, keepdim=True)
 
 
-def nearest(
-    x: Tensor,
-    output_size: Sequence[int],
-    *scales: float | None,
-    centred: bool,
-    general: Callable[..., Tensor],
-) -> Tensor:
-    """Repeat or pick pixels along each dim; `general` where no fraction of the sizes fits."""
+def nearest(x: Tensor, output_size: Sequence[int], *scales: float | None, centred: bool) -> Tensor:
+    """Repeat or pick pixels along each dim, by places in float32 where no fraction of the sizes fits."""
     rank = len(output_size)
     sizes = x.shape[-rank:]
+    factors: Sequence[Value | None] = scales or (None,) * rank
+    if not centred:
+        factors = tuple(
+            map(partial(_used_factor, _ignores_factors(x, output_size)), sizes, output_size, factors)
+        )
     if not all(map(static, output_size)):
-        times = list(map(partial(_repeats, centred=centred), sizes, output_size, scales or (None,) * rank))
+        times = list(map(partial(_repeats, centred=centred), sizes, output_size, factors))
         whole = [count for count in times if count is not None]
-        return _repeated(x, whole) if len(whole) == rank else general(x, output_size, *scales)
-    steps = list(map(partial(_steps, centred=centred), sizes, output_size, scales or (None,) * rank))
+        return _repeated(x, whole) if len(whole) == rank else _picked(x, output_size, factors, centred)
+    steps = list(map(partial(_steps, centred=centred), sizes, output_size, factors))
     if None in steps:
-        return general(x, output_size, *scales)
+        return _picked(x, output_size, factors, centred)
     for dim, (size, out, step) in enumerate(zip(sizes, output_size, steps, strict=True), start=-rank):
         assert step is not None
         if out % size == 0 and step == (size, 0, out):
@@ -103,6 +105,49 @@ def nearest(
     return x.clone()
 
 
+def _ignores_factors(x: Tensor, output_size: Sequence[int]) -> Value:
+    """Whether eager takes the ratio of the sizes for a factor where that is 1 or 2.
+
+    The kernels for few pixels of images and for channels that come last do (`nearest_idx` and
+    `_use_vectorized_kernel_cond_2d` in UpSampleKernel.cpp), and those for all other inputs do not.
+    """
+    rank, pixels = len(output_size), sum(output_size)
+    if rank > 1 and static(x.shape[1]) and x.shape[1] > 3:
+        if all(map(static, x.shape)):
+            is_last = x.is_contiguous(memory_format=_CHANNELS_LAST[rank])
+        else:
+            is_last = static(x.stride(1)) and x.stride(1) == 1
+        if is_last:
+            return True
+    if rank == 2 and not static(pixels):
+        return torch.full((), pixels, dtype=torch.int64, device=x.device) <= _FEW
+    return rank == 2 and pixels <= _FEW
+
+
+def _used_factor(ignores: Value, size: int, out: int, factor: Value | None) -> Value | None:
+    """The factor of a dim, None where eager ignores it; a tensor where only a run knows."""
+    if isinstance(factor, Tensor) or not factor or ignores is False:
+        return factor
+    if static(size) and static(out) and not isinstance(ignores, Tensor):
+        return None if out in (size, 2 * size) else factor
+    ratio = sympy.cancel(_expression(out) / _expression(size))
+    if ratio.is_Integer and int(ratio) == factor:
+        return factor
+    given, wanted = (torch.full((), number, dtype=torch.int64) for number in (size, out))
+    is_ignored = ((wanted == given) | (wanted == 2 * given)) & ignores
+    return torch.where(is_ignored, wanted / given, factor)
+
+
+def _picked(x: Tensor, output_size: Sequence[int], factors: Sequence[Value | None], centred: bool) -> Tensor:
+    """The last pixel is repeated where a factor is less than the ratio of the sizes."""
+    for dim, (out, factor) in enumerate(zip(output_size, factors, strict=True), start=-len(factors)):
+        size = x.shape[dim]
+        place = iota(out, x, torch.float32) + (0.5 if centred else 0.0)
+        step = 1.0 / factor if isinstance(factor, Tensor) or factor else size / out
+        x = x.index_select(dim, (place * step).to(torch.int64).clamp_max(size - 1))
+    return x
+
+
 def _repeated(x: Tensor, times: Sequence[int]) -> Tensor:
     """Each pixel of the last dims as often as is said of its dim."""
     for dim, count in enumerate(times, start=-len(times)):
@@ -112,11 +157,11 @@ def _repeated(x: Tensor, times: Sequence[int]) -> Tensor:
     return x.clone()
 
 
-def _repeats(size: int, out: int, factor: float | None, *, centred: bool) -> int | None:
+def _repeats(size: int, out: int, factor: Value | None, *, centred: bool) -> int | None:
     """How often each pixel follows itself, where that is the same whole number for all sizes; else None."""
     ratio = sympy.cancel(_expression(out) / _expression(size))
     times = int(ratio) if ratio.is_Integer else 0
-    if times < 1 or (factor and factor != times):
+    if times < 1 or isinstance(factor, Tensor) or (factor and factor != times):
         return None
     return times if _is_repeated(times, centred=centred) else None
 
@@ -132,9 +177,9 @@ def _expression(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
-def _steps(size: int, out: int, factor: float | None, *, centred: bool) -> tuple[int, int, int] | None:
+def _steps(size: int, out: int, factor: Value | None, *, centred: bool) -> tuple[int, int, int] | None:
     """`a, b, c` such that the pixel of output i is `(a * i + b) // c`, as eager computes it in float32."""
-    if not (static(size) and static(out)) or not size:
+    if not (static(size) and static(out)) or not size or isinstance(factor, Tensor):
         return None
     scale = np.float32(1.0 / factor) if factor else np.float32(size) / np.float32(out)
     place = np.arange(out, dtype=np.float32) + np.float32(0.5 if centred else 0.0)
@@ -164,8 +209,7 @@ def _nearest_entries() -> dict[Any, Decomposition]:
     for name, centred in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
         for rank in (1, 2, 3):
             packet = getattr(aten, f"{name}{rank}d")
-            general = decomposition_table[packet.default]
-            by_sizes = partial(nearest, centred=centred, general=general)
+            by_sizes = partial(nearest, centred=centred)
             entries[packet.default] = by_sizes
             entries[packet.vec] = partial(nearest_by_factors, by_sizes=by_sizes)
     return entries

@@ -205,7 +205,7 @@ def constant_pad(tensor: torch.Tensor, pad: Sequence[int], value: float = 0) -> 
             return in_int32(torch.constant_pad_nd, tensor, pad=list(pad), value=whole)
         # The compiler loses track of the buffer that it fills with an integer, or with 64 bits, before it
         # copies into it.
-        if tensor.dtype == torch.float64 and isinstance(value, int | float) and value:
+        if value and tensor.dtype == torch.float64 and not isinstance(value, torch.SymFloat):
             (bits,) = struct.unpack("<q", struct.pack("<d", value))
             return constant_pad(tensor.view(torch.int64), pad, bits).view(torch.float64)
         if value and not tensor.is_floating_point() and not tensor.is_complex():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from hypothesis import given
@@ -137,11 +139,47 @@ class Direct(torch.nn.Module):
             aten.upsample_nearest2d.default(x, [11, 13], 2.3, 1.9),
             aten.upsample_nearest2d.default(x, [3, 4]),
             aten._upsample_nearest_exact2d.default(x, [11, 13], 2.3, 1.9),
+            aten.upsample_nearest2d.default(x, [9, 33], 0.5, 2.3),
         )
 
 
 def test_ops_of_nearest_that_are_called_by_name() -> None:
     check(Direct(), (torch.randn(1, 2, 5, 7, generator=torch.Generator().manual_seed(0)),))
+
+
+FACTORS = (1.05, 2.1, 1.5)
+
+
+class Scaled(torch.nn.Module):
+    """Factors by which some sizes stay, or double, which eager's kernels for few pixels do not look at."""
+
+    def __init__(self, rank: int = 2) -> None:
+        super().__init__()
+        self.rank = rank
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        rest = (1.0,) * (self.rank - 1)
+        return [interpolate(x, scale_factor=(*rest, by)) for by in FACTORS]
+
+
+@pytest.mark.parametrize(("height", "channels"), sweep(product([3, 140, 1], [4, 3]), quick=1))
+def test_factors_that_eager_ignores(height: int, channels: int) -> None:
+    x = torch.arange(7.0).expand(1, channels, height, 7)
+    deep = x[:, :, None].contiguous(memory_format=torch.channels_last_3d)
+    for image in (x.contiguous(), x.contiguous(memory_format=torch.channels_last), deep, x[:, :, 0]):
+        model = Scaled(image.dim() - 2)
+        for got, want in zip(decomposed(model, (image,)).module()(image), model(image), strict=True):
+            assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("height", sweep([60, 3, 140], quick=1))
+def test_factors_that_eager_ignores_at_some_sizes(height: int) -> None:
+    x = torch.randn(1, 2, height, 7)
+    program = decomposed(Scaled(), (x,), {"x": {3: torch.export.Dim("n", min=4, max=90)}})
+    for size in (4, 9, 10, 19, 20, 21, 60, 65, 66, 90):
+        x = torch.randn(1, 2, height, size)
+        for got, want in zip(program.module()(x), Scaled()(x), strict=True):
+            assert torch.equal(got, want), size
 
 
 class Doubled(torch.nn.Module):
