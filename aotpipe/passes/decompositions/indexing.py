@@ -13,7 +13,7 @@ from torch._decomp import decomposition_table
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from aotpipe.passes import ops
-from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, static, wide
+from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, is_one, static, wide
 
 aten = torch.ops.aten
 
@@ -204,7 +204,16 @@ def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = F
         spread = _spread(values, mask.to(torch.bool), after)
         aligned = mask.to(torch.bool).reshape((*mask.shape, *(1,) * after))
         return torch.where(aligned, x + spread if accumulate else spread, x)
-    written: Tensor = aten.index_put.default(x, _positions(indices), values, accumulate)
+    places = _positions(indices)
+    written: Tensor = aten.index_put.default(x, places, _repeated(x, places, values), accumulate)
+    return written
+
+
+def _index_put_impl(
+    x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False, unsafe: bool = False
+) -> Tensor:
+    del unsafe  # it leaves out a check of the indices
+    written: Tensor = aten.index_put.default(x, indices, values, accumulate)
     return written
 
 
@@ -276,15 +285,29 @@ def _has_mask(indices: Indices) -> bool:
 
 
 def _positions(indices: Indices) -> list[Tensor | None]:
-    """The same indices with each mask replaced by one index per dim of it."""
+    """The same indices with each mask replaced by one index per dim of it, as long as the other indices."""
     found: list[Tensor | None] = []
+    others = (index for index in indices if index is not None and index.dtype not in _MASKS and index.dim())
+    length = next((index.shape[-1] for index in others if not is_one(index.shape[-1])), None)
     for index in indices:
         if index is not None and index.dtype in _MASKS:
             rows = torch.nonzero(index)
+            rows, length = (rows, rows.shape[0]) if length is None else (_aligned(rows, length), length)
             found += [rows.select(1, dim) for dim in range(index.dim())]
         else:
             found.append(index)
     return found
+
+
+def _aligned(rows: Tensor, length: int) -> Tensor:
+    """As many positions as another index has, where a mask chooses as many, or one for all of them."""
+    given, wanted = (torch.full((), size, dtype=torch.int64) for size in (rows.shape[0], length))
+    ops.ASSERT_TENSOR(
+        (given == 1) | (given == wanted), "a mask has as many true elements as the index beside it, or one"
+    )
+    # What a mask without a true element would read is outside of its positions.
+    padded = torch.cat([rows, rows.new_zeros((1, rows.shape[1]))])
+    return padded.index_select(0, torch.arange(length, device=rows.device).clamp_max(given - 1).clamp_min(0))
 
 
 def _true_positions(mask: Tensor) -> Tensor:
@@ -294,6 +317,7 @@ def _true_positions(mask: Tensor) -> Tensor:
 MASKS: Table = {
     aten.index.Tensor: _index,
     aten.index_put.default: _index_put,
+    aten._index_put_impl.default: _index_put_impl,
     aten.masked_select.default: _masked_select,
 }
 """Decompositions that come before a backend's own, of ops that may be given a boolean mask.

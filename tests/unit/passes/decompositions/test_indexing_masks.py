@@ -80,3 +80,42 @@ def test_as_many_values_as_true_elements() -> None:
     line = forward.__code__.co_firstlineno + 1
     text = f"as many values as true elements of a mask are written (test_indexing_masks.py:{line})"
     assert run.asserts == {text: False}
+
+
+def test_a_mask_beside_an_index() -> None:
+    """XLA paired positions with a mask's that were none, and IREE refused the scatter."""
+    aten = torch.ops.aten
+
+    def forward(self, x, index, mask, values):
+        impl = x.clone()
+        aten._index_put_impl_(impl, (index, mask), values, accumulate=True)
+        return (
+            aten.index_put(x, (index, mask), values),
+            impl,
+            aten.index_put(x, (index[:1], mask), values[:1]),
+        )
+
+    def call(*true: int) -> list[torch.Tensor]:
+        mask = torch.zeros(5, dtype=torch.bool)
+        mask[list(true)] = True
+        return [torch.randn(5, 5), torch.tensor([0, 2, 4]), mask, torch.randn(3)]
+
+    program = check(model(forward), call(0, 2, 3), call(1), call(0, 1, 4), call(4))
+    run = Runner(program)
+    for true in ((), (1, 2), (0, 1, 2, 3)):
+        run(call(*true))
+        assert not all(run.asserts.values())
+
+
+def test_two_masks_choose_as_many() -> None:
+    def forward(self, x, one, two):
+        return torch.ops.aten.index_put(x, (one, two), x.sum())
+
+    def call(one: int, two: int) -> list[torch.Tensor]:
+        return [torch.randn(4, 5), torch.arange(4) < one, torch.arange(5) >= 5 - two]
+
+    program = check(model(forward), call(2, 2), call(4, 4), call(3, 1), call(1, 1), call(0, 0))
+    run = Runner(program)
+    for one, two in ((2, 3), (3, 2), (0, 2)):
+        run(call(one, two))
+        assert not all(run.asserts.values())
