@@ -64,9 +64,34 @@ def trilinear(
         gone = {dim % rank for dim in lacking}
         return "".join(letter for dim, letter in enumerate(letters) if dim not in gone)
 
-    form = f"{kept(*expand1)},{kept(*expand2)},{kept(*expand3)}->{kept(*sumdim)}"
+    operands = kept(*expand1), kept(*expand2), kept(*expand3)
+    result = kept(*sumdim)
+    form = f"{','.join(operands)}->{''.join(letter for letter in result if letter in ''.join(operands))}"
     # The compiler adds up its products in half precision.
-    return torch.einsum(form, *widened(one, two, three)).to(one.dtype)
+    found = torch.einsum(form, *widened(one, two, three)).to(one.dtype)
+    for dim, letter in enumerate(result):
+        if letter not in "".join(operands):
+            # Of a dim that all of them lack eager gives nothing.
+            found = found.unsqueeze(dim).narrow(dim, 0, 0)
+    return found
+
+
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *_: bool,  # settings of a library, which change no numbers
+    **_settings: bool,
+) -> Tensor:
+    options = stride, padding, dilation, transposed, output_padding, groups
+    found: Tensor = aten.convolution.default(input, weight, bias, *options)
+    return found
 
 
 def grouped_rows(rows: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
@@ -205,6 +230,8 @@ def flash_attention_for_cpu(
 
 DECOMPOSITIONS: Table = {
     aten.addbmm.default: addbmm,
+    aten._convolution.default: convolution,
+    aten._convolution.deprecated: convolution,
     aten._trilinear.default: trilinear,
     aten._grouped_mm.default: grouped_mm,
     aten._scaled_mm.default: scaled_mm,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -71,6 +72,36 @@ def convolution(
     if bias is None:
         return result
     return lax.add(result, lax.broadcast_in_dim(cast(bias, work), out.shape, (1,)))
+
+
+def convolution_backward(
+    out: Sequence[Out],
+    gradient: Array,
+    x: Array,
+    weight: Array,
+    _bias_sizes: Sizes | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> list[Array | None]:
+    """The gradients of the input, the weight and the bias, as jax derives those of a convolution."""
+    work = wide(gradient.dtype)
+    gradient, x, weight = (cast(each, work) for each in (gradient, x, weight))
+
+    def forward(x: Array, weight: Array) -> Array:
+        made, options = Out(gradient.shape, work), (transposed, output_padding, groups)
+        return convolution(made, x, weight, None, stride, padding, dilation, *options)
+
+    _, pull = jax.vjp(forward, x, weight)
+    bias = lax.reduce_sum(gradient, (0, *range(2, gradient.ndim)))
+    return [
+        each if is_asked else None
+        for each, is_asked in zip((*pull(gradient), bias), output_mask, strict=True)
+    ]
 
 
 def _turned(weight: Array, groups: int) -> Array:
@@ -280,6 +311,7 @@ def _shared(call: Call, x: Padded, axis: int, wanted: int) -> Array:
 
 OPS: Final[dict[Any, Any]] = {
     aten.convolution.default: (convolution, _padded_convolution),
+    aten.convolution_backward.default: convolution_backward,
     aten.max_pool2d_with_indices.default: _max_pool(2),
     aten.max_pool3d_with_indices.default: _max_pool(3),
     aten.avg_pool1d.default: _average_pool(1),

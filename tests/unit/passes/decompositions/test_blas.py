@@ -28,7 +28,9 @@ def test_half_precision_is_added_up_in_float32() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float16])
 def test_sums_of_products_of_three(dtype: torch.dtype) -> None:
     whole = torch.arange(24).reshape(4, 2, 3).to(dtype) % 5
-    for expanded, summed in ((([1], [0], []), [2]), (([0], [2], [1]), [0, 2]), (([2], [1], [0]), [])):
+    alone = [([1], [0], []), [2]], [([0], [2], [1]), [0, 2]], [([2], [1], [0]), []]
+    lacking = [([0], [0], [0]), [2]], [([0, 1], [0], [0]), [2]]
+    for expanded, summed in (*alone, *lacking):
         operands = [
             (whole + place)[tuple(0 if dim in gone else slice(None) for dim in range(3))]
             for place, gone in enumerate(expanded)
@@ -49,6 +51,7 @@ class Products(torch.nn.Module):
             (x * 4).to(torch.int8) @ (y * 4).to(torch.int8).t(),
             torch.addmm(x[:, :16], x, y.t(), alpha=s.item()),
             x.abs() ** s.item(),
+            torch._convolution(x[None], y[:, :16, None], None, [1], [0], [1], False, [0], 1, *(False,) * 4),
         )
 
 

@@ -211,7 +211,11 @@ def _WRITTEN() -> Iterator[tuple[Any, ...]]:  # noqa: N802
         for groups in (1, 2):
             weight = torch.randn(4, 4 // groups, 3, generator=generator)
             sizes = [2], [1], [2], transposed, [1] if transposed else [0], groups
-            yield aten.convolution.default, torch.randn(2, 4, 9, generator=generator), weight, None, *sizes
+            signal = torch.randn(2, 4, 9, generator=generator)
+            yield aten.convolution.default, signal, weight, None, *sizes
+            gradient = aten.convolution(signal, weight, None, *sizes) + 1
+            for mask in ([True, True, True], [False, True, False]):
+                yield aten.convolution_backward.default, gradient, signal, weight, None, *sizes, mask
     big = torch.tensor([2**53 + 1, -(2**62) - 3])
     yield aten.add.Tensor, big, big
     yield aten.sum.dim_IntList, big, [0]

@@ -46,7 +46,8 @@ def entry(op: Any, call: Call, arrays: Sequence[Any]) -> list[Any]:
     given = iter(arrays)
     filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     args, kwargs = pytree.tree_unflatten(filled, spec)
-    found = pytree.tree_leaves(table()[op].lower(outs, *args, **kwargs))
+    made = pytree.tree_leaves(table()[op].lower(outs, *args, **kwargs))
+    found = [leaf for leaf in made if leaf is not None]
     wanted = [leaf for leaf in pytree.tree_leaves(outs) if isinstance(leaf, Out)]
     return [cast(one, out.dtype) for one, out in zip(found, wanted, strict=True)]
 
