@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor  # the public name of its m
 from torch.export import ExportedProgram
 from torch.utils._sympy import functions as fn  # torch's symbolic sizes are made of these classes
 
+from aotpipe.canonicalize.inputs import pytrees
 from aotpipe.core.dims import Auto, Dim
 from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.export import diagnosis, resized_examples, symbols
@@ -104,11 +105,16 @@ def resolve(entry: CanonicalEntry, traced: Traced) -> Resolved:
 
 
 def _auto_sizes(entry: CanonicalEntry, traced: Traced) -> Iterator[tuple[str, int, Auto, int | torch.SymInt]]:
+    examples = pytrees.example_leaves(entry)
     for name, node in input_nodes(entry, traced.program).items():
         value = node.meta["val"]
         for axis, dim in entry.dims.get(name, {}).items():
             if isinstance(dim, Auto):
-                yield name, axis, dim, value.shape[axis] if isinstance(value, torch.Tensor) else value
+                example = examples.get(name)
+                is_empty = isinstance(example, torch.Tensor) and not example.shape[axis]
+                # A program takes its own example.
+                auto = dim(min=0, max=dim.max) if is_empty and dim.min is None else dim
+                yield name, axis, auto, value.shape[axis] if isinstance(value, torch.Tensor) else value
 
 
 def _range_of(

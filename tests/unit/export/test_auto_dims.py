@@ -27,6 +27,12 @@ def test_a_size_of_one_in_the_example_still_varies() -> None:
     assert not found.findings
 
 
+def test_a_size_of_zero_in_the_example_is_in_the_range() -> None:
+    found = exported(lambda x: x.sum(1), torch.zeros(0, 4), shapes={"x": {0: AUTO, 1: AUTO}})
+    assert found.entries[0].signature.symbols == (Symbol("x_0", 0, None), Symbol("x_1", 1, None))
+    assert run(found, ones(3, 2)).shape == (3,)
+
+
 def test_a_constant_is_named_with_its_line() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x + ones(4, 8)  # the line
