@@ -38,6 +38,7 @@ from typing import Any, Final
 import sympy
 import torch
 from torch._C import _functorch
+from torch._decomp import decomposition_table  # by which a trace finds shapes and dtypes
 from torch._export import non_strict_utils
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
@@ -386,7 +387,21 @@ def _convolution(fake_mode: Any, func: Any, *args: Any, **options: Any) -> Any:
     return fake_impls.conv(fake_mode, func, **given)
 
 
+def _threshold_backward(grad_output: torch.Tensor, self: torch.Tensor, threshold: float) -> torch.Tensor:
+    """In the dtype that gradient and values promote to; torch's own form leaves out the values."""
+    return torch.where(self <= threshold, 0, grad_output.to(torch.result_type(grad_output, self)))
+
+
 _ATEN: Final = torch.ops.aten
+DECOMPOSITIONS: Final = {_ATEN.threshold_backward.default: _threshold_backward}
+"""What stands for torch's own decompositions, by which a trace finds dtypes, too."""
+
+
+def _decomposed(fake_mode: Any, func: Any, *args: Any, **options: Any) -> Any:
+    with fake_mode:
+        return DECOMPOSITIONS[func](*args, **options)
+
+
 _METAS: Final = {
     _ATEN.masked_select.default: _bounded_select(
         fake_impls.op_implementations_dict[_ATEN.masked_select.default]
@@ -395,6 +410,7 @@ _METAS: Final = {
     _ATEN._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _quantized,  # noqa: SLF001
     _ATEN.fake_quantize_per_channel_affine_cachemask.default: _quantized,
     _ATEN.convolution_backward.default: _convolution,
+    **dict.fromkeys(DECOMPOSITIONS, _decomposed),
 }
 
 
@@ -403,18 +419,20 @@ def metas_are_eagers() -> Iterator[None]:
     """Let tensors of a trace have the shapes that ops give in eager, where torch has none or others.
 
     It has none for fake quantization where a size varies, nor for the gradient of a bias whose sizes are not
-    passed, and no bound for `unique` and `masked_select`.
+    passed, and no bound for `unique` and `masked_select`; and of `threshold_backward` it has another dtype.
     """
-    kernels = fake_impls.op_implementations_dict
-    before = {op: kernels[op] for op in _METAS if op in kernels}
-    kernels.update(_METAS)
+    tables: Any = ((fake_impls.op_implementations_dict, _METAS), (decomposition_table, DECOMPOSITIONS))
+    before = [{op: table[op] for op in own if op in table} for table, own in tables]
+    for table, own in tables:
+        table.update(own)
     try:
         with _unique_is_bounded():
             yield
     finally:
-        for op in _METAS:
-            del kernels[op]
-        kernels.update(before)
+        for (table, own), old in zip(tables, before, strict=True):
+            for op in own:
+                del table[op]
+            table.update(old)
 
 
 def guards_are_kept() -> AbstractContextManager[None]:

@@ -50,7 +50,10 @@ def table() -> Mapping[Any, Callable[..., Any]]:
     core = dict(torch.export.default_decompositions().items())
     # torch's own entries for recurrent layers write out every time step; ours scan over time.
     return core | joined(
-        [correlation.KERNELS, recurrent_layers.KERNELS, *(group.DECOMPOSITIONS for group in _GROUPS)]
+        [
+            *(correlation.KERNELS, recurrent_layers.KERNELS, tracing.DECOMPOSITIONS),
+            *(group.DECOMPOSITIONS for group in _GROUPS),
+        ]
     )
 
 

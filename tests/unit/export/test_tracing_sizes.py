@@ -86,3 +86,14 @@ def test_the_gradient_of_a_bias_needs_no_sizes_of_it() -> None:
     given = torch.randn(2, 4, 6), torch.randn(2, 3, 8), torch.randn(4, 3, 3)
     for got, want in zip(run(exported(gradients, *given), *given), gradients(*given), strict=True):
         torch.testing.assert_close(got, want)
+
+
+def test_a_threshold_promotes_gradient_and_values() -> None:
+    def f(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.aten.threshold_backward(gradient, x, 0.5)
+        return found
+
+    given = torch.arange(1, 5), torch.tensor([0.5, 0.6, float("nan"), -1.0])
+    found = exported(f, *given)
+    assert str(found.entries[0].signature.outputs[0]) == "output: float32[4]"
+    torch.testing.assert_close(run(found, *given), f(*given))
