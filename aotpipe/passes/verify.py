@@ -59,6 +59,12 @@ def _broken_inputs(entry: LegalEntry, weights: Tensors, state: Tensors) -> Broke
     for node, kind in zip(nodes, wanted, strict=True):
         if _of_value(node.meta.get("val")) != kind:
             yield f"{node.name} is {_of_value(node.meta.get('val'))}, not {kind}", node
+            return
+    given = (*signature.state, *signature.tensor_inputs)
+    for node, spec in zip(nodes[len(entry.weights) :], given, strict=True):
+        for dim, size in zip(spec.dims, node.meta["val"].shape, strict=True):
+            if isinstance(dim, str) and isinstance(size, int):
+                yield f"{node.name} is of size {size} where {dim} varies", node
 
 
 def _broken_outputs(entry: LegalEntry) -> Broken:

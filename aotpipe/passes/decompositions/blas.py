@@ -173,7 +173,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     dtype = query.dtype
     query, key, value = widened(query, key, value)
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    width = query.shape[-1]
+    # Python's own root would fix a width that varies.
+    factor = 1 / (math.sqrt(width) if static(width) else width**0.5) if scale is None else scale
     # How many query heads share a key head.
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
     length, source = query.shape[-2], key.shape[-2]

@@ -147,3 +147,13 @@ def test_a_loop_that_gives_another_dtype_than_it_takes_is_named() -> None:
     result.meta["val"] = result.meta["val"].to(torch.float64)
     with pytest.raises(LowerFailed, match=r"starts from .*, its body gives .'float64 of rank 2'., the call"):
         verify(entry, program.weights, program.initial_state)
+
+
+def test_a_size_that_a_decomposition_fixed_is_named() -> None:
+    sizes = {"x": {0: torch.export.Dim("rows", min=2, max=9)}}
+    program = legal(model(lambda self, x: x * 2), [torch.ones(4, 4)], dynamic_shapes=sizes)
+    (entry,) = program.entries
+    verify(entry, program.weights, program.initial_state)
+    hops.placeholders(entry.graph)[0].meta["val"] = torch.ones(4, 4)
+    with pytest.raises(LowerFailed, match="x is of size 4 where rows varies"):
+        verify(entry, program.weights, program.initial_state)

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from aotpipe.passes.decompositions import blas
+from tests.unit.passes.legal import check, model
 
 
 def _tensors(heads: int, key_heads: int) -> list[torch.Tensor]:
@@ -47,3 +48,14 @@ def test_a_row_with_nothing_to_attend_to_gives_zeros() -> None:
     got = blas.scaled_dot_product_attention(*tensors, attn_mask=mask)
     assert torch.equal(got[:, :, 0], torch.zeros_like(got[:, :, 0]))
     assert torch.isfinite(got).all()
+
+
+def test_a_width_that_varies() -> None:
+    """The scale fixed the width to the example's, and the program took no other."""
+    width = torch.export.Dim("width", min=2, max=9)
+
+    def forward(self: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(q, k, v)
+
+    calls = [[torch.randn(1, 5, size), torch.randn(1, 5, size), torch.randn(1, 5, 3)] for size in (5, 2, 9)]
+    check(model(forward), *calls, dynamic_shapes={"q": {2: width}, "k": {2: width}})
