@@ -20,7 +20,7 @@ from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.programs.written import PROGRAMS, decoding, forms, idioms, keeping, practice, selecting, solvers
+from tests.programs.written import PROGRAMS, decoding, forms, idioms, keeping, practice, selecting, solvers, structures
 
 QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
@@ -40,7 +40,7 @@ REFUSED: dict[str, str] = {
     "scope_that_swallows": "ValueError is raised where a tensor decides, and caught",
 }
 # They fill the table.
-__all__ = ["decoding", "forms", "idioms", "keeping", "practice", "selecting", "solvers"]
+__all__ = ["decoding", "forms", "idioms", "keeping", "practice", "selecting", "solvers", "structures"]
 
 
 def outcome(model: Any, call: Any) -> list[Any]:
