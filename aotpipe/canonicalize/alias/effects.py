@@ -383,6 +383,11 @@ def held_by_unread(read: Collection[str]) -> Callable[[object], bool]:
     return is_unread
 
 
+def is_held(value: object) -> bool:
+    """Whether a variable, or something that one holds, has a value."""
+    return id(value) in _held_by_callers(sys._getframe(1))[1]  # noqa: SLF001
+
+
 def held_storages() -> set[int]:
     """The memories of all tensors that somebody holds."""
     return _held_by_callers(sys._getframe(1))[0]  # noqa: SLF001  # the only way to the variables of those who call
@@ -459,11 +464,13 @@ class _Containers:
         noted: Those that have several names in eager: name, container, what it held, and the region's line.
         originals: Of a copy that a region left, what it is a copy of; by identity.
         may_be: Of what a region gave, the containers that it may be in eager; by identity.
+        chosen: Copies of elements that a tensor chose, and what regions gave for these; by identity.
     """
 
     noted: list[tuple[str, Any, Any, SourceLine | None]] = field(default_factory=list)
     originals: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     may_be: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
+    chosen: dict[int, Any] = field(default_factory=dict)
 
 
 def note_copies(values: Any, copies: Any) -> None:
@@ -521,6 +528,7 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
     """Remember containers that variables have after a region, and that eager may have by other names too."""
     found: dict[int, tuple[str, Any]] = {}
     held: dict[int, int] | None = None
+    chosen = trace.part(_Containers).chosen
     for values in paths:
         became: dict[int, list[tuple[str, Any, Any]]] = {}
         for name, old, new in zip(names, values, results, strict=True):
@@ -535,6 +543,9 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
             name, old, _ = pairs[0]
             made = {id(new): (name, new) for name, _, new in pairs}
             if key in held:
+                made[key] = (name, old)
+            if key in chosen:  # the element that it is a copy of has a name in eager
+                chosen.update((at, new) for at, (_, new) in made.items())
                 made[key] = (name, old)
             if len(made) > 1:
                 found |= made
@@ -553,6 +564,7 @@ def holds_containers(value: Any) -> bool:
 def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
     """Remember the containers of an element that a tensor chose: it is a copy of one of these."""
     if holds_containers(element):
+        trace.part(_Containers).chosen.update((id(each), each) for each in _containers(element))
         found = {id(each): each for value in (element, *among) for each in _containers(value)}
         where = source.of_caller()
         copies = [("an element", each, copied(each), where) for each in found.values()]

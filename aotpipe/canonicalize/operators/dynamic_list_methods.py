@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import effects, rebinding
 from aotpipe.canonicalize.operators import conditional, size_keys
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import host_scalars, trace
+from aotpipe.canonicalize.values import host_scalars, object_fields, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.dynamic_list import (
@@ -161,53 +161,62 @@ class _Chosen:
     It is read from a copy, and changed where it is.
 
     Attributes:
-        element: The copy.
-        among: The containers of which it is one.
-        change: Calls a function with the element itself; takes the function.
+        copy_of_chosen: The copy; an object's own attributes may have any other name.
+        chosen_among: The containers of which it is one.
+        change_chosen: Calls a function with the element itself; takes the function.
     """
 
     def __init__(
         self, element: Any, among: Sequence[Any], change: Callable[[Callable[[Any], Any]], Any]
     ) -> None:
-        self.element = element
-        self.among = among
-        self.change = change
+        vars(self).update(copy_of_chosen=element, chosen_among=among, change_chosen=change)
 
     def __getitem__(self, index: Any) -> Any:
-        inner = opened(self.element)[index]
-        effects.note_chosen(inner, self.among)
+        inner = opened(self.copy_of_chosen)[index]
+        effects.note_chosen(inner, self.chosen_among)
         return inner
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.change(lambda element: opened(element).__setitem__(index, value))
+        self.change_chosen(lambda element: opened(element).__setitem__(index, value))
 
     def __delitem__(self, index: Any) -> None:
-        self.change(lambda element: opened(element).__delitem__(index))
+        self.change_chosen(lambda element: opened(element).__delitem__(index))
 
     def part(self, index: Any) -> Any:
         """The element's own element, of which an element or a method is taken at once."""
-        inner = part(opened(self.element), index)
-        copied = inner.element if isinstance(inner, _Chosen) else inner
+        inner = part(opened(self.copy_of_chosen), index)
+        copied = inner.copy_of_chosen if isinstance(inner, _Chosen) else inner
         if not effects.holds_containers(copied):
             return inner
 
         def change(changed: Callable[[Any], Any]) -> Any:
             def within(element: Any) -> Any:
                 found = part(opened(element), index)
-                return found.change(changed) if isinstance(found, _Chosen) else changed(found)
+                return found.change_chosen(changed) if isinstance(found, _Chosen) else changed(found)
 
-            return self.change(within)
+            return self.change_chosen(within)
 
-        return _Chosen(copied, self.among, change)
+        return _Chosen(copied, self.chosen_among, change)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _CHANGING:
-            return getattr(self.element, name)
+        own = getattr(type(self.copy_of_chosen), name, None)
+        is_object = object_fields.is_structure(self.copy_of_chosen)
+        if is_object and isinstance(own, property):
+            return self.change_chosen(lambda each: getattr(each, name))
+        if name not in _CHANGING and not (is_object and callable(own)):
+            found = getattr(self.copy_of_chosen, name)
+            effects.note_chosen(found, self.chosen_among)
+            return found
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            return self.change(lambda each: trace.operators().call(getattr(each, name), *args, **kwargs))
+            return self.change_chosen(
+                lambda each: trace.operators().call(getattr(each, name), *args, **kwargs)
+            )
 
         return method
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.change_chosen(lambda each: setattr(each, name, value))
 
 
 # The methods of lists, dicts, deques and counters that change them.
@@ -225,9 +234,9 @@ def part(value: Any, index: Any) -> Any:
 def changed_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -> bool:
     """Change `container[index]` in place if it is a container that a tensor chooses; whether it is."""
     chosen = container.part(index) if isinstance(container, Opened | _Chosen) else None
-    if not isinstance(chosen, _Chosen) or isinstance(chosen.element, tuple):
+    if not isinstance(chosen, _Chosen) or isinstance(chosen.copy_of_chosen, tuple):
         return False
-    chosen.change(change)
+    chosen.change_chosen(change)
     return True
 
 
@@ -541,8 +550,21 @@ def rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> Dy
 
 def _places_of(items: list[Any], value: Any, name: str) -> torch.Tensor:
     """Which elements of a list of numbers equal a value."""
-    _, buffer, there = numbers([as_one(items)], f"`{name}`")
-    return torch.logical_and(there[: slots(items)], buffer[: slots(items)] == value)
+    found, buffer, there = numbers([as_one(items)], f"`{name}`")
+    return torch.logical_and(there[: slots(items)], _equals(found, buffer[: slots(items)], value))
+
+
+def _equals(found: DynamicList, buffer: torch.Tensor, value: Any) -> Any:
+    """Which elements of a buffer equal a value: one of objects has their numbers."""
+    options = found.kind.computed[0].options
+    if not options:
+        return buffer == value
+
+    def number_of(wanted: Any) -> int:
+        return next((number for number, each in enumerate(options) if each == wanted), -1)
+
+    number = value.number_in(number_of) if type(value) is ChosenObject else number_of(value)
+    return buffer == number
 
 
 def index_of(items: list[Any], value: Any, name: str = "index") -> torch.Tensor:
@@ -736,8 +758,8 @@ _OF_GROWING: Final[dict[str, Callable[..., Any]]] = {
 
 def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
     """`item in items`, of numbers."""
-    _, buffer, there = numbers(items, "`in`")
-    return torch.logical_and(there, buffer == item).any()
+    found, buffer, there = numbers(items, "`in`")
+    return torch.logical_and(there, _equals(found, buffer, item)).any()
 
 
 def equal(left: Any, right: Any) -> torch.Tensor:

@@ -167,6 +167,12 @@ class _Expressions(Own):
         node.value = calling("indexed", owner(node.value))
         return node
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Del):
+            node.value = owner(node.value)
+        return node
+
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         self.generic_visit(node)
         if not node.is_async and not binds(node.iter):

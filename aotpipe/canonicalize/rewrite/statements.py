@@ -249,9 +249,14 @@ class _Writer(ast.NodeVisitor):
             at = expression(index(target.slice))
             call = calling("augment_item", name, owner(expression(target.value)), at, value)
             return ast.copy_location(ast.Expr(call), node)
-        if dotted(target) is None:
-            node.value = value
-            return node  # what it is an attribute of would be computed twice
+        if isinstance(target, ast.Attribute) and dotted(target) is None:
+            if binds(value) or target.attr.startswith("__"):
+                node.value = value
+                return node
+            # What it is an attribute of is computed once.
+            of, attribute = owner(expression(target.value)), ast.Constant(target.attr)
+            call = calling("augment_attribute", name, of, attribute, later(value))
+            return ast.copy_location(ast.Expr(call), node)
         read = copy.deepcopy(target)
         read.ctx = ast.Load()
         return ast.copy_location(ast.Assign([target], calling("augmented", name, read, value)), node)

@@ -467,6 +467,8 @@ def is_same(left: object, right: object) -> bool:
         return False
     if isinstance(left, torch.SymInt | torch.SymFloat | torch.SymBool):
         return str(left) == str(right)
+    if object_fields.can_be_changed(left):
+        return False  # of two that are equal, a change of one is none of the other
     try:
         return bool(left == right)
     except Exception:  # noqa: BLE001 a class may refuse to be compared

@@ -202,7 +202,9 @@ def abstract_of_segments(known: Sequence[Sequence[Any]], capacity: Any) -> tuple
     kind = _kind([segment for each in known for segment in each], capacity)
     count = Leaf(torch.int64, (), torch.device("cpu"), number=True)
     room = int(capacity) if isinstance(capacity, Assumed) else capacity
-    leaves = (*(replace(leaf, shape=(room, *leaf.shape), number=False) for leaf in kind.computed), count)
+    # Of objects, a buffer has their numbers: it is none of them itself.
+    rows = (replace(each, shape=(room, *each.shape), number=False, options=()) for each in kind.computed)
+    leaves = (*rows, count)
     spec = pytree.tree_structure([DynamicList(kind, [0] * len(kind.computed), 0)])  # type: ignore[list-item, arg-type]
     return AbstractValue(spec, leaves, fitted=lambda items: [fitted(items, kind)]), kind
 

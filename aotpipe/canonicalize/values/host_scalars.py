@@ -79,7 +79,7 @@ _ARITHMETIC: Final = frozenset(
     "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow rsub eq ne lt le "
     "gt ge where clamp clamp_min clamp_max clip minimum maximum fmin fmax truediv floordiv mod radd rmul "
     "rtruediv rdiv rfloordiv rmod rpow and or xor rand ror rxor bitwise_and bitwise_or bitwise_xor "
-    "logical_and logical_or logical_xor hypot atan2 lshift rshift rlshift rrshift".split()
+    "logical_and logical_or logical_xor hypot atan2 copysign lshift rshift rlshift rrshift".split()
 )
 _RELATED: Final[Mapping[str, Callable[..., Any]]] = {
     "add": operator.add,

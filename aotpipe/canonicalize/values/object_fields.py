@@ -100,6 +100,12 @@ def is_open(value: Any) -> bool:
     return bool(is_of_model) and not is_frozen(value) and not any(object_graph.slot_names(kind))
 
 
+def can_be_changed(value: Any) -> bool:
+    """Whether a value is an object of a class of the model's that is not frozen, or says that it is none."""
+    of_python = type(value).__module__ in ("builtins", "collections")
+    return is_open(value) or (type(value).__hash__ is None and not of_python)
+
+
 def parts(value: Any) -> list[Any]:
     """What the fields hold."""
     if is_frozen(value):

@@ -217,7 +217,7 @@ def test_what_is_changed_inside_of_a_branch_is_changed_on_its_path_alone(model):
 
 def test_a_function_inside_of_a_branch_takes_from_no_iterator():
     def model(x):
-        items = iter([1.0, 2.0])
+        items = reversed([1.0, 2.0])
         if x.sum() > 0:
             x = (lambda: x * next(items))()
         return x * next(items)

@@ -25,6 +25,16 @@ STATEMENTS = {
     "if": "if a > b: a = 1\nelif a: b = 2\nelse: a, b = b, a\nreturn a, b",
     "if without else": "if a: c = b\nreturn c if a else b",
     "variable without a value": "if a: c = b\nreturn c",
+    "attribute of an element": """
+        class C: n = 1
+        c = [C(), C()]
+        def put():
+            c[0].n = 10
+            return a
+        c[a > b].n += b
+        c[0].n += put()
+        return c[0].n, c[1].n
+    """,
     "while": "while a < 5:\n    a += 1\n    if a == b: break\nelse:\n    b = -1\nreturn a, b",
     "while with continue": "n = 0\nwhile n < 4:\n    n += 1\n    if n == a: continue\n    b += n\nreturn b",
     "continue of an outer loop": """

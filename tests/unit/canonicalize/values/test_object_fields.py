@@ -177,3 +177,84 @@ def test_an_object_with_more_than_its_fields_is_none() -> None:
     assert type(made) is State
     assert made.h is X
     assert (made.n, made.history) == (0, [])
+
+
+@dataclass
+class Equal:
+    n: int = 0
+    v: float = 1.0
+
+
+class Node:
+    def __init__(self, at):
+        self.v, self.n = float(at), 0
+
+    def add(self, by):
+        self.n += 1
+        self.v = self.v + by
+        return self.n
+
+    @property
+    def seen(self):
+        self.n += 10
+        return self.v
+
+
+AT = [(torch.tensor(each),) for each in ([1, 0, 2], [2, 2, 2], [0, 1, 0], [-1, 1, 7])]
+
+
+def one_of_equal_ones(x):
+    items = [Equal(), Equal(), Equal()]
+    found = items[x[0].item()]
+    found.n += 1
+    return torch.tensor([each.n for each in items])
+
+
+def one_of_equal_ones_in_a_branch(x):
+    items = [Equal(), Equal(), Equal()]
+    found = items[x[0].item()]
+    if x[1] > 0:
+        found.v = 3.0
+    return torch.tensor([each.v for each in items])
+
+
+def chosen_again_in_a_branch(x):
+    items = [Equal(), Equal(), Equal()]
+    found = items[x[0].item()]
+    for j in range(3):
+        if x[j] > 0:
+            found = items[x[j].item()]
+        found.n += 1
+    return torch.tensor([each.n for each in items])
+
+
+@pytest.mark.parametrize(
+    "model", [one_of_equal_ones, one_of_equal_ones_in_a_branch, chosen_again_in_a_branch]
+)
+def test_a_change_of_one_among_equal_ones_is_not_lost(model) -> None:
+    with pytest.raises(ExportFailed, match="is changed in place"):
+        export(canonicalize(as_spec(model, args=AT[0])))
+
+
+def by_a_method(x):
+    nodes = [Node(at) for at in range(3)]
+    total = sum(nodes[at].add(2.0) for at in x.tolist())
+    return total, torch.tensor([each.v for each in nodes]), torch.tensor([each.n for each in nodes])
+
+
+def by_its_attribute(x):
+    nodes = [Node(at) for at in range(3)]
+    for at in x.tolist():
+        nodes[at].v = nodes[at].v * 2 + 1
+        nodes[at].n += 3
+    return torch.tensor([each.v for each in nodes]), torch.tensor([each.n for each in nodes])
+
+
+def by_a_property(x):
+    nodes = [Node(at) for at in range(3)]
+    return nodes[x[0].item()].seen, torch.tensor([each.n for each in nodes])
+
+
+@pytest.mark.parametrize("model", [by_a_method, by_its_attribute, by_a_property])
+def test_an_element_without_a_name_is_changed_where_it_is(model) -> None:
+    check(model, *AT)
