@@ -20,7 +20,18 @@ from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
-from tests.programs.written import PROGRAMS, decoding, forms, idioms, keeping, practice, selecting, solvers, structures
+from tests.programs.written import (
+    PROGRAMS,
+    decoding,
+    forms,
+    idioms,
+    keeping,
+    practice,
+    routines,
+    selecting,
+    solvers,
+    structures,
+)
 
 QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
@@ -37,10 +48,26 @@ REFUSED: dict[str, str] = {
     "greedy_assignment": "`pairs` holds elements of different structures",
     "until_sentinel": "takes from an iterator: it",
     "asks_whether_it_is_the_list": "whether two names have one object is asked",
+    "beam_search_dataclass": "holds elements of different structures",
+    "newton_falls_back_to_bisection": "tensors decide at more than 8 places",
+    "guarded_division": "ZeroDivisionError is raised where a tensor decides, and caught",
+    "TopKRouter": "a text is made of a value",
+    "gap_groups": "holds elements of different structures",
+    "chain_of_validators": "the value of `and` or `or` is 'too small'",
     "scope_that_swallows": "ValueError is raised where a tensor decides, and caught",
 }
 # They fill the table.
-__all__ = ["decoding", "forms", "idioms", "keeping", "practice", "selecting", "solvers", "structures"]
+__all__ = [
+    "decoding",
+    "forms",
+    "idioms",
+    "keeping",
+    "practice",
+    "routines",
+    "selecting",
+    "solvers",
+    "structures",
+]
 
 
 def outcome(model: Any, call: Any) -> list[Any]:

@@ -34,7 +34,7 @@ from aotpipe.canonicalize.operators import (
     size_keys,
     unbacked_items,
 )
-from aotpipe.canonicalize.operators.conditional import choose
+from aotpipe.canonicalize.operators.iterators import Cursor
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
@@ -42,7 +42,7 @@ from aotpipe.canonicalize.values import abstract_values, dynamic_list, dynamic_t
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, presence
-from aotpipe.canonicalize.values.trace import refusal, text
+from aotpipe.canonicalize.values.trace import is_on, refusal, text
 
 Function = Callable[..., Any]
 _ATEN: Final = torch.ops.aten
@@ -60,8 +60,7 @@ def of(function: Any) -> Function | None:
         return functools.partial(_member, function)
     if isinstance(owner, torch.nn.Module) and getattr(function, "__func__", None) in _MOVES:
         return functools.partial(_module_to, owner, *_MOVES[function.__func__])
-    owners = (dynamic_table_methods, ordering, dynamic_list_methods, unbacked_items, size_keys, numpy_calls)
-    return next(filter(None, (each.method(function) for each in owners)), None)
+    return next(filter(None, (each.method(function) for each in _OWNERS)), None)
 
 
 def _on_traced(function: Function, staged: Function) -> Function:
@@ -151,6 +150,8 @@ def _max(*values: Any, **kwargs: Any) -> Any:
 
 
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(values) == 1 and isinstance(values[0], UnbackedItems):
+        values = (unbacked_items.listed(values[0]),)
     if len(values) == 1 and dynamic_list.is_dynamic_list(values[0]):
         return ordering.extreme(values[0], largest=function is builtins.max, **kwargs)
     among = values[0] if len(values) == 1 else values
@@ -259,45 +260,18 @@ def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     return copied
 
 
-class _First:
-    """What `iter` gives of a list whose length only a run knows: it is asked for its first element once."""
-
-    def __init__(self, items: list[Any]) -> None:
-        self.items: list[Any] | None = items
-
-    def __iter__(self) -> Any:
-        raise refusal(
-            "an iterator of a list whose length a tensor decides is used other than by one `next`",
-            "loop over the list itself, and leave the loop with `break`",
-            "list-grows",
-        )
-
-    def taken(self) -> list[Any]:
-        """The elements, once."""
-        items, self.items = self.items, None
-        return self.__iter__() if items is None else items
-
-
 def _iter(items: Any, *sentinel: Any) -> Any:
     """`iter(items)`."""
-    is_dynamic = not sentinel and dynamic_list.is_dynamic_list(items)
-    return _First(list(items)) if is_dynamic else iter(items, *sentinel)
+    if sentinel or not is_on() or not isinstance(items, list | tuple | range | torch.Tensor | UnbackedItems):
+        return iter(items, *sentinel)
+    return Cursor(_opened(items), items)
 
 
 def _next(items: Any, *default: Any) -> Any:
     """`next(items, *default)`."""
     if isinstance(items, logic.Elements):
         return items.first(*default)
-    if isinstance(items, _First):
-        items = items.taken()
-    elif not dynamic_list.is_dynamic_list(items):
-        return next(items, *default)
-    # A generator over as many items as a run knows is a list of what it gives.
-    is_filled = dynamic_list_methods.length(items) > 0
-    if default:
-        return choose(is_filled, lambda: dynamic_list_methods.opened(items)[0], lambda: default[0])
-    runtime_asserts.require(is_filled, StopIteration(), holds=True)
-    return dynamic_list_methods.popped(items, 0)
+    return items.first(*default) if isinstance(items, Cursor) else next(items, *default)
 
 
 def _member(kind: Any, value: Any, *rest: Any, **options: Any) -> Any:
@@ -595,6 +569,10 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
     operator.getitem: lambda items, index: dynamic_list_methods.opened(items)[index],
     torch.Size: as_size,
 }
+_OWNERS: Final[tuple[Any, ...]] = (
+    *(dynamic_table_methods, ordering, dynamic_list_methods, unbacked_items, size_keys, numpy_calls),
+    iteration_calls,
+)
 # By identity, since a class may compare as it likes; with the function, to keep it alive.
 _TABLE: Final[dict[int, tuple[Any, Function]]] = {
     **{id(key): (key, _on_traced(key, staged)) for key, staged in _ON_TRACED.items()},

@@ -16,7 +16,11 @@ import torch
 
 from aotpipe.canonicalize.operators import dynamic_list_methods, logic, unbacked_items
 from aotpipe.canonicalize.operators.generated import Generated, grouped
-from aotpipe.canonicalize.values import dynamic_list, trace
+from aotpipe.canonicalize.operators.iterators import Cursor
+from aotpipe.canonicalize.operators.unbacked_items import UnbackedItems
+from aotpipe.canonicalize.trace import runtime_asserts
+from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
+from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.trace import is_on, refusal
 
 Function = Callable[..., Any]
@@ -29,8 +33,8 @@ def _call(function: Any, *args: Any) -> Any:
 
 def _map(function: Any, *items: Any) -> Iterable[Any]:
     """`map(function, *items)`, as lazily, but for a list whose length a tensor decides."""
-    if is_on() and len(items) == 1 and unbacked_items.of(items[0]) is not None:
-        return unbacked_items.mapped(function, items[0])
+    if is_on() and any(unbacked_items.of(each) is not None for each in items):
+        return _starmap(function, unbacked_items.zipped(*items))
     return (_call(function, *each) for each in zip(*items, strict=False))
 
 
@@ -68,6 +72,8 @@ def _filterfalse(function: Any, items: Any) -> Any:
 
 def _starmap(function: Any, items: Iterable[Any]) -> Iterator[Any]:
     """`itertools.starmap(function, items)`."""
+    if is_on() and unbacked_items.of(items) is not None:
+        return Cursor(unbacked_items.mapped(lambda each: _call(function, *each), items))
     return (_call(function, *each) for each in items)
 
 
@@ -78,7 +84,7 @@ def _chain(*parts: Any) -> Any:
     joined: list[Any] = []
     for each in parts:
         dynamic_list_methods.extend(joined, trace.operators().call(list, each))
-    return joined
+    return Cursor(joined)
 
 
 def _islice(items: Any, *ends: Any) -> Any:
@@ -88,7 +94,11 @@ def _islice(items: Any, *ends: Any) -> Any:
             return items.first(ends[0])
         items = trace.operators().call(list, items)
     if dynamic_list.is_dynamic_list(items):
-        return dynamic_list_methods.opened(items)[slice(*ends)]
+        return Cursor(dynamic_list_methods.opened(items)[slice(*ends)])
+    if isinstance(items, Cursor) and items.is_dynamic:
+        if len(ends) == 1 and ends[0] is not None:
+            return items.lend(*ends)
+        return _islice(items.taken(), *ends)
     return itertools.islice(items, *ends)
 
 
@@ -105,7 +115,7 @@ def _kept(items: Any, is_kept: Callable[[Any], Any]) -> Any:
     def elementwise(found: Iterable[Any]) -> list[unbacked_items.Pair]:
         return [(partial(is_kept, each), partial(_same, each)) for each in found]
 
-    return unbacked_items.comprehended(items, list, elementwise, tested=True)
+    return Cursor(unbacked_items.comprehended(items, list, elementwise, tested=True))
 
 
 def _same(value: Any) -> Any:
@@ -117,19 +127,81 @@ def _of_unknown_length(name: str) -> Exception:
     return refusal(said, "loop over it with `for`, or stack it first", "list-grows")
 
 
-def _accumulate(items: Iterable[Any], function: Any = operator.add, *, initial: Any = None) -> Iterator[Any]:
+def _folded(function: Any, items: UnbackedItems, total: Any) -> tuple[Any, list[Any]]:
+    """What a function makes of a total and each of the items in turn: the last total, and a list of all."""
+    held: list[Any] = [total, []]
+    variables = Variables.of_list(held, "total", "totals", watched=lambda: (("function", function),))
+
+    def take(item: Any) -> None:
+        held[0] = _call(function, held[0], item)
+        held[1] = [*held[1], held[0]]
+
+    items.each(take, lambda: False, variables)
+    return held[0], held[1]
+
+
+def _after_first(items: Any) -> tuple[torch.Tensor, Any, UnbackedItems]:
+    """How many items there are, the first, and the others, where a tensor decides how many there are."""
+    found = unbacked_items.listed(items)
+    rest = unbacked_items.of(dynamic_list_methods.opened(found)[1:])
+    assert rest is not None
+    first = dynamic_list_methods.at_position(dynamic_list_methods.whole(found), host_scalars.as_int64(0))
+    return dynamic_list_methods.length(found), first, rest
+
+
+def _accumulate(items: Iterable[Any], function: Any = None, *, initial: Any = None) -> Iterator[Any]:
     """`itertools.accumulate(items, function, initial=initial)`."""
+    function = function or operator.add
+    found = unbacked_items.of(items) if is_on() else None
+    if found is None:
+        return _accumulated(items, function, initial)
+    if initial is not None:
+        return Cursor([initial, *_folded(function, found, initial)[1]])
+    count, first, rest = _after_first(items)
+    return Cursor(dynamic_list_methods.opened([first, *_folded(function, rest, first)[1]])[:count])
+
+
+def _accumulated(items: Iterable[Any], function: Any, initial: Any) -> Iterator[Any]:
     total = _NONE if initial is None else initial
     if total is not _NONE:
         yield total
     for each in items:
-        total = each if total is _NONE else _call(function or operator.add, total, each)
+        total = each if total is _NONE else _call(function, total, each)
         yield total
 
 
 def _reduce(function: Any, items: Iterable[Any], *initial: Any) -> Any:
     """`functools.reduce(function, items, *initial)`."""
-    return functools.reduce(partial(_call, function), items, *initial)
+    found = unbacked_items.of(items) if is_on() else None
+    if found is None:
+        return functools.reduce(partial(_call, function), items, *initial)
+    if initial:
+        return _folded(function, found, *initial)[0]
+    count, first, rest = _after_first(items)
+    error = TypeError("reduce() of empty iterable with no initial value")
+    runtime_asserts.require(count > 0, error, holds=True)
+    return _folded(function, rest, first)[0]
+
+
+def _pairwise(items: Any) -> Any:
+    """`itertools.pairwise(items)`."""
+    if not is_on() or unbacked_items.of(items) is None:
+        return itertools.pairwise(items)
+    found = unbacked_items.listed(items)
+    return unbacked_items.zipped(found, dynamic_list_methods.opened(found)[1:])
+
+
+def _zip_longest(*values: Any, fillvalue: Any = None) -> Any:
+    """`itertools.zip_longest(*values, fillvalue=fillvalue)`."""
+    if not is_on() or all(unbacked_items.of(each) is None for each in values):
+        return itertools.zip_longest(*values, fillvalue=fillvalue)
+    return unbacked_items.zipped_longest(values, fillvalue)
+
+
+def method(function: Any) -> Function | None:
+    """What stands for `itertools.chain.from_iterable`."""
+    is_chain = getattr(function, "__self__", None) is itertools.chain
+    return (lambda parts: _chain(*parts)) if is_chain and function.__name__ == "from_iterable" else None
 
 
 def _of_sequences(plain: Function, staged: Function) -> Function:
@@ -160,4 +232,6 @@ CALLS: Final[dict[Any, Function]] = {
     itertools.islice: _islice,
     itertools.groupby: _groupby,
     itertools.accumulate: _accumulate,
+    itertools.pairwise: _pairwise,
+    itertools.zip_longest: _zip_longest,
 }

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.operators import dynamic_list_methods, unbacked_items
+from aotpipe.canonicalize.operators import dynamic_list_methods, iterators, unbacked_items
 from aotpipe.canonicalize.operators.conditional import choose
 from aotpipe.canonicalize.trace import decisions, dry_run, regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import is_staged, predicate, truth_of
@@ -124,15 +124,15 @@ def _compared(left: Any, rest: Sequence[Callable[..., Any]]) -> Any:
 class Elements(Iterator[Any]):
     """A generator expression; `any`, `all` and `next` compute an element of it where they come to it.
 
-    `elementwise` gives of each item what computes its test and what computes its element; `is_tested` tells
-    whether there are tests.
+    `elementwise` gives of each item of the `source` what computes its test and what computes its element;
+    `is_tested` tells whether there are tests.
     """
 
     def __init__(
         self, items: Iterable[Any], plain: Function, elementwise: Function, *, is_tested: bool
     ) -> None:
         self.is_tested = is_tested
-        self._items = iter(items)
+        self.source = iter(items)
         self._plain = plain
         self._elementwise = elementwise
         self._elements: Iterator[Any] | None = None
@@ -143,20 +143,21 @@ class Elements(Iterator[Any]):
     def generator(self) -> Iterator[Any]:
         """Python's own generator of the elements."""
         if self._elements is None:
-            self._elements = iter(self._plain(self._items))
+            self._elements = iter(self._plain(self.source))
         return self._elements
 
     def listed(self) -> list[Any]:
         """All elements that are left; where a tensor decides which, a list that grows."""
         if self._elements is not None:
             return list(self._elements)
-        return unbacked_items.comprehended(self._items, self._plain, self._elementwise, tested=self.is_tested)
+        return unbacked_items.comprehended(self.source, self._plain, self._elementwise, tested=self.is_tested)
 
     def first(self, *default: Any) -> Any:
         """`next(self, *default)`."""
         for wanted, element in self.each():
             if is_staged(test := wanted()):
                 left = [(lambda: test, element), *itertools.islice(self.each(), _MOST)]
+                iterators.note_left(self.source)
                 if len(left) > _MOST:
                     raise refusal(
                         f"a tensor decides on more than {_MOST} elements of a generator", "use a loop"
@@ -171,7 +172,7 @@ class Elements(Iterator[Any]):
 
     def pairs(self) -> Iterable[tuple[Function, Function]]:
         """What `each` yields, as a list where its items are known and end."""
-        if isinstance(self._items, GeneratorType):
+        if isinstance(self.source, GeneratorType):
             return self.each()
         found = list(itertools.islice(self.each(), _MOST))
         return found if len(found) < _MOST else itertools.chain(found, self.each())
@@ -181,7 +182,7 @@ class Elements(Iterator[Any]):
         if self._elements is not None:
             yield from _computed(self._elements)
         else:
-            for item in self._items:
+            for item in self.source:
                 yield from self._elementwise([item])
 
 
@@ -238,7 +239,10 @@ def folded(values: Iterable[Any], *, decides: bool) -> Any:
             found = predicate(found)
         elif bool(found) is decides:
             return decides
-    return found if torch_functions.is_traced(found) else not decides
+    if not torch_functions.is_traced(found):
+        return not decides
+    iterators.note_left(values.source if isinstance(values, Elements) else values)
+    return found
 
 
 def _counted(wanted: Function, element: Function, *, decides: bool) -> Function:

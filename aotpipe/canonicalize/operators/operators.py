@@ -30,17 +30,19 @@ from aotpipe.canonicalize.operators import (
     conditional,
     dynamic_list_methods,
     dynamic_table_methods,
+    iterators,
     logic,
     size_keys,
     unbacked_items,
 )
 from aotpipe.canonicalize.operators.conditional import choose as choose
 from aotpipe.canonicalize.operators.generated import Generated, Groups
+from aotpipe.canonicalize.operators.iterators import Cursor
 from aotpipe.canonicalize.operators.logic import and_ as and_
 from aotpipe.canonicalize.operators.logic import compare as compare
 from aotpipe.canonicalize.operators.logic import not_ as not_
 from aotpipe.canonicalize.operators.logic import or_ as or_
-from aotpipe.canonicalize.operators.unbacked_items import TensorRange
+from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import (
     decisions,
     raised_state,
@@ -109,6 +111,7 @@ def require_set(name: str, is_set: Any) -> bool:
 def listed(value: Any) -> Any:
     """All values of a generator, or keys that only a run knows, as a list; any other value itself."""
     if not isinstance(value, Generated):
+        iterators.refuse_left(value)
         return dynamic_table_methods.listed(value)
     items: list[Any] = []
 
@@ -167,7 +170,13 @@ def for_(
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
     variables = Variables(*fields)
-    items = dynamic_table_methods.listed(items)
+    iterators.refuse_left(items)
+    begun = items = dynamic_table_methods.listed(items)
+    if isinstance(items, Cursor):
+        if effects.is_held(items):
+            items.each(body, stopped, variables)
+            return
+        items = items.taken()
     if isinstance(items, logic.Elements) and items.is_tested:
         body = functools.partial(_where_wanted, body, variables)
         items = items.pairs()
@@ -178,6 +187,10 @@ def for_(
     found = items if isinstance(items, TensorRange) else unbacked_items.of(items) if is_on() else None
     if found is not None:
         found.each(body, stopped, variables)
+        if found is items and not isinstance(found, TensorRange):
+            iterators.note_ended(items)
+        elif is_staged(stopped()):
+            iterators.note_left(begun)
         return
     if isinstance(items, Generated):
 
@@ -187,13 +200,21 @@ def for_(
 
         items.each(take)
         return
+    if _written_out(items, body, stopped, variables):
+        iterators.note_left(begun)
+
+
+def _written_out(
+    items: Iterable[Any], body: Callable[[Any], None], stopped: Callable[[], object], variables: Variables
+) -> bool:
+    """Write the iterations over Python's items out; whether a tensor decides how many there are."""
     stop: Any = False
     for number, item in enumerate(items):
         if is_staged(stop) and isinstance(items, GeneratorType):
             truth = runtime_asserts.truth(stop)
             stop = stop if truth is None else truth
             if truth:
-                return
+                return True
         if not is_staged(stop):
             body(item)
         elif isinstance(items, GeneratorType):
@@ -214,7 +235,7 @@ def for_(
                     if current.needs:
                         raise
                 else:
-                    return
+                    return True
             elif number > _MOST_UNENDED and not hasattr(items, "__len__"):
                 raise refusal(
                     "a loop over items that do not end is left where a tensor says so", "loop over `range(N)`"
@@ -222,7 +243,8 @@ def for_(
             regions.branch(stop, lambda: None, functools.partial(body, item), variables)
         stop = stopped()
         if not is_staged(stop) and stop:
-            return
+            return False
+    return is_staged(stop)
 
 
 def _where_wanted(
@@ -411,7 +433,8 @@ def generated_of(value: Any, plain: Function, elementwise: Function, tested: boo
         return value.comprehended(elementwise)
     found = listed(value)
     if not is_on() or unbacked_items.of(found) is not None:
-        return comprehended(found, plain, elementwise, tested)
+        found = comprehended(found, plain, elementwise, tested)
+        return Cursor(found) if dynamic_list.is_dynamic_list(found) else found
     return logic.Elements(found, plain, elementwise, is_tested=tested)
 
 
@@ -425,6 +448,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     by_key = "key" in kwargs
     args = tuple(dynamic_table_methods.as_argument(function, each, by_key=by_key) for each in args)
+    args = tuple(_gone_through(function, each) if isinstance(each, _ITERATORS) else each for each in args)
     if any(isinstance(each, Generated) for each in args) and not _takes_generated(function):
         args = tuple(map(listed, args))
     if function not in _LAZY and not isinstance(function, _OF_PYTHON):
@@ -446,6 +470,25 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     ):
         return _called_with_bools(function, args, kwargs, bools)
     return function(*args, **kwargs)
+
+
+def _gone_through(function: Any, iterator: Any) -> Any:
+    """An iterator, as what a function is given: a list, where a tensor decides how much is left of it."""
+    iterators.refuse_left(iterator)
+    if not isinstance(iterator, Cursor) or isinstance(function, _OF_PYTHON) or function in _GOING_ON:
+        return iterator
+    if not iterator.is_dynamic:
+        return iterator
+    items = iterator.taken()
+    if function not in _TAKING_ALL:
+        iterators.note_left(iterator)
+    return items
+
+
+_ITERATORS: Final = (Iterator, UnbackedItems)
+# What takes from an iterator itself, or nothing.
+_GOING_ON: Final = (next, iter, itertools.islice, isinstance, getattr, hasattr, type)
+_TAKING_ALL: Final = (list, tuple, set, dict, sum, sorted, deque)
 
 
 def imported(module: str, name: str | None, package: str | None = None) -> Any:
@@ -661,6 +704,12 @@ def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     container[index] = plain(left, right) if is_on() and is_copy else augmented(name, left, right)
 
 
+def augment_attribute(name: str, owner: Any, attribute: str, right: Callable[[], Any]) -> None:
+    """`owner.attribute += right()` and its kin."""
+    left = getattr(owner, attribute)
+    setattr(owner, attribute, augmented(name, left, right()))
+
+
 def _operator(name: str, *, in_place: bool) -> Function:
     found: Function = getattr(operator, f"__{'i' if in_place else ''}{_NAMES.get(name, name.lower())}__")
     return found
@@ -804,6 +853,8 @@ def spread(value: Any) -> Any:
 def unpacked(value: Any, count: int | None, before: int = 0, after: int = 0) -> Any:
     """What is unpacked into as many variables; into one list, with so many before and after it, for None."""
     value = dynamic_table_methods.listed(value)
+    if isinstance(value, Cursor):
+        value = value.taken()
     if not dynamic_list.is_dynamic_list(value):
         return value
     if count is None and not before + after:
@@ -831,6 +882,7 @@ def _unpacked_around(value: Any, before: int, after: int) -> list[Any]:
 def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
     item = dynamic_table_methods.known_key(item) if is_on() else item
+    items = _gone_through(in_, items) if isinstance(items, _ITERATORS) else items
     if isinstance(items, optional_values.Partial | optional_values.Keys) and not is_staged(item):
         return (items.of if isinstance(items, optional_values.Keys) else items).has(item)
     if is_on() and dynamic_table.is_dynamic_table(items):

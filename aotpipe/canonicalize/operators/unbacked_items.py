@@ -17,7 +17,9 @@ from typing import Any, NoReturn
 import torch
 
 from aotpipe.canonicalize.alias import effects
-from aotpipe.canonicalize.operators import dynamic_list_methods
+from aotpipe.canonicalize.operators import dynamic_list_methods, iterators
+from aotpipe.canonicalize.operators.conditional import choose
+from aotpipe.canonicalize.operators.iterators import Cursor
 from aotpipe.canonicalize.trace import fixpoint, regions, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import dynamic_list, host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import Variables
@@ -219,6 +221,20 @@ def zipped(*values: Any, strict: bool = False) -> Any:
     return UnbackedItems(count, most, lambda number: tuple(part.at(number) for part in parts))
 
 
+def zipped_longest(values: Sequence[Any], fill: Any) -> UnbackedItems:
+    """`itertools.zip_longest(*values, fillvalue=fill)`, where a tensor decides how many of one there are."""
+    parts = [of(value) or _of_known(value) for value in values]
+    tops = [part.most for part in parts]
+    most = max(tops) if all(isinstance(top, int) for top in tops) else None
+    counts = [host_scalars.as_int64(part.count) for part in parts]
+    count = host_scalars.as_host_scalar(torch.stack(counts).amax(0))
+
+    def item(part: UnbackedItems, number: Any) -> Any:
+        return choose(number < part.count, lambda: part.at(number), lambda: fill)
+
+    return UnbackedItems(count, most, lambda number: tuple(item(part, number) for part in parts))
+
+
 def _least(left: Any, right: Any) -> Any:
     if left is right:
         return left
@@ -256,7 +272,7 @@ def comprehended(
 
     `plain` makes the list of any items, `elementwise` the tests and the elements of any items.
     """
-    found = of(items)
+    found = items if isinstance(items, Cursor) and items.is_dynamic else of(items)
     if found is None and not tested:
         return plain(items)
     held: list[list[Any]] = [[]]
@@ -276,6 +292,8 @@ def comprehended(
 
     if found is not None:
         found.each(take, lambda: False, variables)
+        if found is items and isinstance(found, UnbackedItems):
+            iterators.note_ended(items)
     else:
         for item in items:
             take(item)
@@ -293,6 +311,8 @@ def mapped(function: Callable[[Any], Any], items: Any) -> list[Any]:
 
 def listed(value: Any = ()) -> list[Any]:
     """`list(value)`."""
+    if isinstance(value, Cursor):
+        return value.taken()
     found = of(value)
     if found is None or isinstance(value, list | deque):
         return list(value)

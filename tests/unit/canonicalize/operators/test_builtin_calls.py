@@ -25,7 +25,7 @@ def of_math(x):
     s = x.sum().item()
     if s > 1:
         return x * math.sqrt(s) + math.floor(s) + math.log(s, 3)
-    return x * math.exp(s) + math.ceil(s) + math.pow(2.0, s) + math.hypot(s, 1)
+    return x * math.exp(s) + math.ceil(s) + math.pow(2.0, s) + math.copysign(math.hypot(s, 1), s)
 
 
 def smallest_and_largest(x):

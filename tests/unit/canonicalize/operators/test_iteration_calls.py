@@ -137,6 +137,46 @@ def apart(x):
     return first, last, len(rest), sum(most)
 
 
+def totals(x):
+    kept = [v for v in x.tolist() if v > 0]
+    sums = list(itertools.accumulate(kept))
+    halves = itertools.accumulate(kept, lambda a, b: a * 0.5 + b, initial=0.5)
+    return len(sums), sum(sums), sum(halves), functools.reduce(lambda a, b: a * 0.5 + b, kept, 1.5)
+
+
+def reduced_to_one(x):
+    return functools.reduce(lambda a, b: a * 0.5 + b, [v for v in x.tolist() if v > 0])
+
+
+def of_two(x):
+    kept, large = [v for v in x.tolist() if v > 0], [v * 2 for v in x.tolist() if v > 1]
+    first = list(map(lambda a, b: a, kept, large))  # as people write it
+    products = itertools.starmap(lambda a, b: a * b, zip(kept, large, strict=False))
+    both = sum(itertools.chain.from_iterable([kept, large]))
+    return len(first), sum(first), sum(products), both, sum(b - a for a, b in itertools.pairwise(kept))
+
+
+def longest(x):
+    kept, rest = [v for v in x.tolist() if v > 0], [v for v in x.tolist() if v < 0]
+    total = 0.0
+    for a, b in itertools.zip_longest(kept, rest):
+        if a is None:
+            total = total - 1
+            continue
+        total = total * 0.5 if b is None else total + a * b
+    pairs = itertools.zip_longest(kept, [1.0], fillvalue=0.5)
+    return (
+        total,
+        sum(a * b for a, b in pairs),
+        min(zip(kept, kept, strict=True), key=lambda p: -p[0], default=(0.0, 0.0))[0],
+    )
+
+
+@pytest.mark.parametrize("model", [totals, of_two, longest, reduced_to_one])
+def test_items_of_which_a_tensor_decides_how_many_there_are(model: Any) -> None:
+    check(model, *CASES, (torch.tensor([-4.0, -5.0, -6.0, -7.0]),))
+
+
 @pytest.mark.parametrize("model", [sliced, apart])
 def test_parts_of_what_a_tensor_makes_as_long(model: Any) -> None:
     check(model, *CASES, (torch.tensor([-4.0, -5.0, -6.0, -7.0]),))

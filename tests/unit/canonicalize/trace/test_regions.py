@@ -443,7 +443,7 @@ def grows_in_every_trip(x):
 
 
 def takes_from_an_iterator(x):
-    items = iter([1.0, 2.0, 4.0])
+    items = reversed([1.0, 2.0, 4.0])
     if x.sum() > 0:
         x = x + next(items)
     return x + next(items)

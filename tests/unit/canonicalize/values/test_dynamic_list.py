@@ -119,3 +119,13 @@ def test_it_is_no_element() -> None:
         for use in (lambda: found + 1, lambda: list(found), lambda: found == 1, lambda: torch.exp(found)):
             with pytest.raises(ExportFailed):
                 use()
+
+
+def test_a_list_of_texts_that_a_tensor_chooses_gets_longer() -> None:
+    def model(x):
+        values = dict(zip(("low", "mid", "high"), x.tolist(), strict=True))
+        active = {name for name, value in values.items() if value > 0}
+        names = [name for name, value in values.items() if value > 1]
+        return len(active), "mid" in active, names.count("high"), "low" in names, names.count("other")
+
+    check(model, *((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [-1.0, 4.0, -1.0], [0.0, 0.0, 2.0])))
