@@ -37,7 +37,8 @@ QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
     "early_stopping longest_increasing_run greatest_common_divisor lu_with_pivot PID Budget "
     "scheduled key_that_may_be_none changed_and_made_anew Alternating "
-    "changed_inside_of_a_comprehension RulesKept asks_whether_it_is_the_list".split()
+    "changed_inside_of_a_comprehension RulesKept asks_whether_it_is_the_list "
+    "nonlocal_counters stats_by_name config_by_replace".split()
 )
 # Refused, with what is said.
 REFUSED: dict[str, str] = {
@@ -46,7 +47,6 @@ REFUSED: dict[str, str] = {
     "bits_to_int": "needs a tensor's value as a number of Python's",
     "vad_modes": "holds None and tensors",
     "greedy_assignment": "`pairs` holds elements of different structures",
-    "until_sentinel": "takes from an iterator: it",
     "asks_whether_it_is_the_list": "whether two names have one object is asked",
     "beam_search_dataclass": "holds elements of different structures",
     "newton_falls_back_to_bisection": "tensors decide at more than 8 places",

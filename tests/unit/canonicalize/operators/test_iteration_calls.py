@@ -172,7 +172,7 @@ def longest(x):
     )
 
 
-@pytest.mark.parametrize("model", [totals, of_two, longest, reduced_to_one])
+@pytest.mark.parametrize("model", [totals, of_two, slow(longest), reduced_to_one])
 def test_items_of_which_a_tensor_decides_how_many_there_are(model: Any) -> None:
     check(model, *CASES, (torch.tensor([-4.0, -5.0, -6.0, -7.0]),))
 

@@ -11,6 +11,7 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
 
 CASES = [
@@ -109,11 +110,11 @@ def in_a_function_inside(x):
         asked_in_a_branch,
         caught_at_its_end,
         taken_until_none,
-        by_two_loops,
+        slow(by_two_loops),
         by_chunks,
         of_one_that_filters,
         of_a_generator_twice,
-        found_in_turn,
+        slow(found_in_turn),
         in_a_function_inside,
     ],
 )
