@@ -35,7 +35,7 @@ from aotpipe.canonicalize.inputs import flat_module, pytrees
 from aotpipe.canonicalize.rewrite import path_scopes, staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
-from aotpipe.canonicalize.trace import constants
+from aotpipe.canonicalize.trace import constants, saved_results
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
 from aotpipe.canonicalize.values import tensor_subclasses
@@ -555,8 +555,7 @@ def _export(
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
         tracing.inference_is_no_grad(),
-        tracing.multiples_are_seen(),
-        tracing.fixed_sizes_are_numbers(),
+        tracing.sizes_are_followed(),
         tracing.metas_are_eagers(),
         tracing.quiet(),
         tracing.transforms_are_left(),
@@ -580,7 +579,7 @@ def _export(
 
 @contextmanager
 def _kernels() -> Iterator[None]:
-    with recurrent_layers.scanned(), correlation.traced():
+    with recurrent_layers.scanned(), correlation.traced(), saved_results.known():
         yield
 
 

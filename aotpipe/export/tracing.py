@@ -12,8 +12,8 @@ Each context manager changes one thing and puts it back:
 - `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
 - `types_are_eagers(model)`: `type` and `isinstance` answer as in eager;
 - `modules_are_keys(model)`: torch's tables hold modules by their identity;
-- `multiples_are_seen()`: torch sees that a size divides another;
-- `fixed_sizes_are_numbers()`: what is computed of sizes, and the same for all, is a number of Python's;
+- `sizes_are_followed()`: torch sees that a size divides another, that what is computed of sizes is a number
+  where it is the same for all, and how a branch computes a rounded size of outside (`math.ceil(n / 4)`);
 - `metas_are_eagers()`: ops give shapes of which torch's tracing has none, and `unique` and `masked_select`
   no more elements than they can;
 - `lines_of_helpers()`: an op bears its own line, also in a function that `forward` calls.
@@ -25,6 +25,8 @@ import ast
 import functools
 import io
 import logging
+import math
+import operator
 import os
 import sys
 import traceback
@@ -45,7 +47,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.export import _trace
 from torch.fx import proxy
 from torch.fx._lazy_graph_module import _use_lazy_graph_module  # what torch.compile itself traces with
-from torch.fx.experimental import sym_node, symbolic_shapes
+from torch.fx.experimental import proxy_tensor, sym_node, symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.fx.proxy import TracerBase
 from torch.utils._sympy import functions
@@ -313,7 +315,14 @@ def _hash_for_torch(own: Callable[[Any], int]) -> Callable[[Any], int]:
     return hashed
 
 
-def multiples_are_seen() -> AbstractContextManager[None]:
+@contextmanager
+def sizes_are_followed() -> Iterator[None]:
+    """Let torch follow what is computed of sizes in three ways that it lacks."""
+    with _multiples_are_seen(), _fixed_sizes_are_numbers(), _sizes_are_rebuilt():
+        yield
+
+
+def _multiples_are_seen() -> AbstractContextManager[None]:
     """Let torch see that one size divides another, as `2 * n - 2` does `8 * n - 8`.
 
     Reshapes ask for it; torch would take the remainder for an assumption about the Dims.
@@ -328,7 +337,7 @@ def multiples_are_seen() -> AbstractContextManager[None]:
     return trace.assigned(functions.Mod, eval=classmethod(remainder))
 
 
-def fixed_sizes_are_numbers() -> AbstractContextManager[None]:
+def _fixed_sizes_are_numbers() -> AbstractContextManager[None]:
     """Give what is computed of sizes as a number of Python's where it is the same for all (`n - n`).
 
     torch gives a symbol without a symbol, which no graph of a branch knows.
@@ -340,6 +349,34 @@ def fixed_sizes_are_numbers() -> AbstractContextManager[None]:
         return int(found.expr) if is_fixed else before(found)
 
     return trace.assigned(sym_node, wrap_node=wrap)
+
+
+def _sizes_are_rebuilt() -> AbstractContextManager[None]:
+    """Let a graph of a branch compute a rounded size of the graph around it (`math.ceil(n / 4)`) anew.
+
+    torch does so for integer arithmetic alone, and refuses the others as not tracked.
+    """
+    before = proxy_tensor._sympy_handlers  # noqa: SLF001  # the ops that it knows
+
+    def handlers() -> dict[Any, Any]:
+        return {**before(), **_ROUNDED}
+
+    return trace.assigned(proxy_tensor, _sympy_handlers=handlers)
+
+
+_ROUNDED: Final = {
+    functions.IntTrueDiv: operator.truediv,
+    functions.FloatTrueDiv: operator.truediv,
+    functions.ToFloat: torch.sym_float,
+    functions.CeilToInt: math.ceil,
+    functions.FloorToInt: math.floor,
+    functions.TruncToInt: math.trunc,
+    functions.RoundToInt: round,
+    functions.PowByNatural: operator.pow,
+    functions.FloatPow: operator.pow,
+    sympy.Pow: operator.pow,
+    functions.PythonMod: operator.mod,
+}
 
 
 def _unique_is_bounded() -> AbstractContextManager[None]:

@@ -449,6 +449,16 @@ def _check(cond: Any, message: Any = None, *, kind: type[Exception] = RuntimeErr
         host_scalars.note_checked(cond)
 
 
+def _gradients(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.autograd.grad`; of the elements of a tensor (`x.unbind()`) it is that of their sum."""
+    rows = outputs.rows if isinstance(outputs, UnbackedItems) else None
+    if rows is not None and rows.dim() == 1 and not args and not kwargs:
+        unused = RuntimeError("torch.autograd.grad of no outputs: the inputs were not used")
+        runtime_asserts.require(outputs.count > 0, unused, holds=True)
+        outputs = rows.sum()
+    return torch.autograd.grad(outputs, inputs, *args, **kwargs)
+
+
 _OF_ONE: Final[dict[Any, Function]] = {
     getattr(math, name): _of_math(getattr(torch, name))
     for name in (
@@ -565,6 +575,7 @@ _IN_ANY_CASE: Final[dict[Any, Function]] = {
         for kind in (torch.Tensor, torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.IntTensor)
     },
     torch.while_loop: _while_loop,
+    torch.autograd.grad: _gradients,
     **iteration_calls.CALLS,
     operator.getitem: lambda items, index: dynamic_list_methods.opened(items)[index],
     torch.Size: as_size,

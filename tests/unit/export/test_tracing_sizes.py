@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import sympy
 import torch
@@ -28,7 +31,7 @@ def within(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 def test_a_size_that_divides_another_leaves_no_remainder() -> None:
     size = sympy.Symbol("size", integer=True, positive=True)
-    with tracing.multiples_are_seen():
+    with tracing.sizes_are_followed():
         assert Mod(8 * size - 8, 2 * size - 2) == 0
         assert Mod(8 * size - 4, 2 * size - 2) != 0
         assert Mod(3 * size, size + 1) != 0
@@ -97,3 +100,25 @@ def test_a_threshold_promotes_gradient_and_values() -> None:
     found = exported(f, *given)
     assert str(found.entries[0].signature.outputs[0]) == "output: float32[4]"
     torch.testing.assert_close(run(found, *given), f(*given))
+
+
+@pytest.mark.parametrize(
+    "rounded",
+    [
+        lambda n: math.ceil(n / 4),
+        lambda n: int(n * 0.3) + 1,
+        lambda n: round(n / 3),
+        lambda n: n**2,
+        lambda n: n / 3,
+    ],
+)
+def test_a_branch_computes_with_a_rounded_size_from_outside(rounded: Any) -> None:
+    """torch refused the size as one that the branch does not track."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        size = rounded(x.shape[0])
+        return x * (size + 1) if x.sum() > 0 else x - (size + 2)
+
+    found = exported(model, torch.randn(5, 4), shapes=ROWS)
+    for x in (torch.rand(9, 4), -torch.rand(4, 4), torch.rand(12, 4)):
+        torch.testing.assert_close(run(found, x), model(x))
