@@ -20,7 +20,7 @@ import copy
 from collections.abc import Sequence
 from typing import Final
 
-from aotpipe.canonicalize.rewrite import path_scopes
+from aotpipe.canonicalize.rewrite import path_scopes, raised_texts
 from aotpipe.canonicalize.rewrite.ast_builders import (
     HELPER,
     OPAQUE,
@@ -80,6 +80,7 @@ def rewrite(function: ast.FunctionDef) -> ast.FunctionDef | None:
     if _is_opaque(function):
         return None
     fill_super(function)
+    raised_texts.inline(function)
     imports = Imports()
     function.body = [each for node in function.body for each in imports.lowered(node)]
     variables = list(dict.fromkeys([*_parameters(function), *assigned(function.body).names]))
