@@ -82,6 +82,9 @@ def _specialized(
                 break
             sizes = answering
             if specializations.is_hopeless(len(pairs), len(left), len(every)):
+                refused.hint = specializations.with_fewer_sizes(
+                    refused.hint, len(pairs), len(left), len(every)
+                )
                 raise refused
         one = replace(specializations.at(entry, sizes, len(pairs)), state=state)
         try:

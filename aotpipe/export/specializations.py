@@ -159,6 +159,15 @@ def is_hopeless(found: int, left: int, total: int) -> bool:
     return found >= MOST or (found > 2 and left > average * MOST)
 
 
+def with_fewer_sizes(hint: str, found: int, left: int, total: int) -> str:
+    """A hint with what narrower Dims would do, where a program takes few of the sizes."""
+    average = (total - left) // found
+    if average < 1:
+        return hint
+    room = f"at most {MOST} programs are made, and one takes about {average} of the {total} sizes of the Dims"
+    return f"{hint}{'; or ' if hint else ''}narrow the Dims: {room}"
+
+
 def takes(entry: CanonicalEntry, signature: Signature, sizes: Sizes) -> bool:
     """Whether a program takes inputs whose Dims have these sizes."""
     leaves = {leaf.name: leaf for leaf in signature.inputs}

@@ -22,8 +22,8 @@ def known() -> AbstractContextManager[None]:
     """Let gradients read what the ops before them gave (`tanh`), or what was made inside (`linear`).
 
     Autograd keeps a result as another tensor over the same memory, which torch takes for a constant. It is
-    not written in between: autograd raises where it was. An op that is made of others, of which it keeps some's
-    results, is recorded as these.
+    not written in between: autograd raises where it was. An op that is made of others, and keeps results
+    of these, is recorded as they are.
     """
     get_slot, set_slot = proxy_tensor.get_proxy_slot, proxy_tensor.set_proxy_slot
     record: Callable[..., Any] = proxy_tensor.proxy_call

@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental import proxy_tensor  # it has no public name for the classes that it takes
+from torch.nn.parameter import is_lazy
 
 from aotpipe.canonicalize.values import trace
 from aotpipe.errors import ExportFailed
@@ -27,17 +28,23 @@ from aotpipe.model import object_graph, source
 _TORCHS: Final = frozenset(
     ("_fake_device", "constant", "dispatch_keys", "fake_mode", "pytype", "real_tensor")
 )
-_PLAIN: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch.nn.UninitializedParameter)
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def require_own_elements(module: torch.nn.Module) -> None:
-    """Refuse parameters and buffers of a class that holds another tensor in place of its own elements.
+    """Refuse parameters and buffers that have no elements yet, or another tensor's in place of their own.
 
     Raises:
         ExportFailed: A program has the elements of a parameter alone.
     """
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         kind = type(tensor)
+        if is_lazy(tensor):
+            raise ExportFailed(
+                f"`{name}` has no elements yet: a lazy module makes them in the first call",
+                hint="call the model once on an example before the build: what it draws is then the model's",
+                where=source.of_definition(module.forward),
+            )
         if kind not in _PLAIN and kind.detach is not torch.Tensor.detach:
             raise ExportFailed(
                 f"`{name}` is a {kind.__name__}, which answers as another tensor than its own elements",

@@ -343,3 +343,14 @@ def test_the_nearest_sizes_are_admitted(size: int, modulus: int, rest: int) -> N
     assert found is not None
     assert admits(signature, found)
     assert abs(found["n"] - size) < 2 * modulus
+
+
+def test_too_many_programs_are_refused_with_how_many_sizes_one_takes() -> None:
+    def of_one_size(x: torch.Tensor) -> torch.Tensor:
+        return x.sum() + torch.from_numpy(np.ones(np.asarray([x.shape[0]]).astype(np.int64)[0]))
+
+    with pytest.raises(StaticDim, match="one size only") as refused:
+        exported(of_one_size, torch.randn(5, 3), shapes={"x": {0: Dim("n", min=2, max=40)}})
+    assert "at most 16 programs are made, and one takes about 1 of the 39 sizes" in refused.value.hint
+    narrow = exported(of_one_size, torch.randn(3, 3), shapes={"x": {0: Dim("n", min=2, max=4)}})
+    assert len(narrow.entries) == 3

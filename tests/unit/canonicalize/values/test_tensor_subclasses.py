@@ -161,3 +161,12 @@ def test_a_class_is_followed_or_refused(call):
         return
     for given in (x, x * 0.5):
         torch.testing.assert_close(program.module()(given), call(given).as_subclass(torch.Tensor))
+
+
+def test_a_lazy_module_is_to_be_called_before():
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()).eval()
+    with pytest.raises(ExportFailed, match=r"`0\.weight` has no elements yet") as refused:
+        exported(model, torch.randn(3, 5))
+    assert "call the model once" in refused.value.hint
+    model(torch.randn(3, 5))
+    exported(model, torch.randn(3, 5))
