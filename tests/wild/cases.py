@@ -24,6 +24,7 @@ MODULES: Final = (
     "second_draw",
     "third_draw",
     "fourth_draw",
+    "fifth_draw",
 )
 """The modules of this folder that declare cases."""
 

@@ -67,6 +67,7 @@ from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, Va
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import is_on, refusal
+from aotpipe.errors import ExportFailed
 from aotpipe.model import source
 
 T = TypeVar("T")
@@ -186,7 +187,7 @@ def for_(
         len(items)  # refuses keys that may be missing
     found = items if isinstance(items, TensorRange) else unbacked_items.of(items) if is_on() else None
     if found is not None:
-        found.each(body, stopped, variables)
+        _each(found, body, stopped, variables)
         if found is items and not isinstance(found, TensorRange):
             iterators.note_ended(items)
         elif is_staged(stopped()):
@@ -245,6 +246,26 @@ def _written_out(
         if not is_staged(stop) and stop:
             return False
     return is_staged(stop)
+
+
+def _each(
+    items: TensorRange | UnbackedItems,
+    body: Callable[[Any], None],
+    stopped: Callable[[], object],
+    variables: Variables,
+) -> None:
+    """`for item in items: body(item)` as one op; where the first gives a variable its form, after that."""
+    try:
+        items.each(body, stopped, variables)
+    except ExportFailed as refused:
+        if items.least < 1:
+            raise
+        first, rest = items.parted()
+        try:
+            body(first)
+            rest.each(body, stopped, variables)
+        except ExportFailed:
+            raise refused from None
 
 
 def _where_wanted(

@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._sympy.value_ranges import bound_sympy
 
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import dynamic_list_methods, iterators
@@ -30,12 +32,13 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
 @dataclass(frozen=True, slots=True)
 class TensorRange:
-    """`range` of traced tensors."""
+    """`range` of traced tensors, which has at least so many numbers and at most so many."""
 
     start: Any
     stop: Any
     step: Any
     most: Any = None
+    least: int = 0
 
     @classmethod
     def of(cls, ends: Sequence[Any]) -> TensorRange:
@@ -45,11 +48,13 @@ class TensorRange:
             step = host_scalars.item(torch_functions.as_tensor(step))
             runtime_asserts.require(step != 0, ValueError("range() arg 3 must not be zero"), holds=True)
         most = _most(start, stop, step)
+        is_plain = isinstance(step, int) and step == 1 and _is_size(start) and _is_size(stop)
+        least = _least_of(stop - start) if is_plain else 0
         start, stop = (
             host_scalars.item(torch_functions.as_tensor(each)) if is_varying(each) else each
             for each in (start, stop)
         )
-        return cls(start, stop, step, most)
+        return cls(start, stop, step, most, least)
 
     @property
     def iterations(self) -> Any:
@@ -63,6 +68,11 @@ class TensorRange:
             "a range whose length is known to a run of the graph only is used other than by a `for`",
             "loop over it with `for`, or over a range of known length with a test inside",
         )
+
+    def parted(self) -> tuple[Any, TensorRange]:
+        """The first number, and the others."""
+        most = None if self.most is None else self.most - 1
+        return self.start, TensorRange(self.start + self.step, self.stop, self.step, most)
 
     def each(self, take: Callable[[Any], None], stopped: Callable[[], object], variables: Variables) -> None:
         """`for item in self: take(item)`, until `stopped`, as one op."""
@@ -98,6 +108,21 @@ class TensorRange:
         regions.loop(test, iteration, counted, most=self.iterations)
 
 
+def _is_size(value: object) -> bool:
+    return isinstance(value, int | torch.SymInt)
+
+
+def _least_of(size: Any) -> int:
+    """The lowest value of a size in the calls that the program is for."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    return (
+        0
+        if free_unbacked_symbols(size)
+        else int(bound_sympy(size.node.expr, size.node.shape_env.var_to_range).lower)
+    )
+
+
 def _most(start: Any, stop: Any, step: Any) -> Any:
     """How many numbers a range has at most; None where only a run knows."""
     if isinstance(step, int):
@@ -122,12 +147,14 @@ class UnbackedItems:
         most: How many there are at most, as an int or a SymInt; None where nothing says so.
         at: Gives the item of a number, an int or a traced one, that is less than the count.
         rows: The tensor whose rows they are, if they are.
+        least: How many there are at least.
     """
 
     count: Any
     most: Any
     at: Callable[[Any], Any]
     rows: torch.Tensor | None = None
+    least: int = 0
 
     def __getitem__(self, index: Any) -> Any:
         """An element of the tuple that `unbind` gives; of a slice, others such items."""
@@ -141,6 +168,11 @@ class UnbackedItems:
             "items of which only a run of the graph knows how many there are, are used other than by a `for`",
             "loop over them with `for`, or make them a tensor of a fixed size",
         )
+
+    def parted(self) -> tuple[Any, UnbackedItems]:
+        """The first item, and the others."""
+        most = None if self.most is None else self.most - 1
+        return self.at(0), UnbackedItems(self.count - 1, most, lambda number: self.at(number + 1))
 
     def each(self, take: Callable[[Any], None], stopped: Callable[[], object], variables: Variables) -> None:
         """`for item in self: take(item)`, until `stopped`, as one op."""
@@ -179,7 +211,7 @@ def of(value: Any) -> UnbackedItems | None:
     if isinstance(value, torch.Tensor) and value.dim() and isinstance(size := value.shape[0], torch.SymInt):
         count = host_scalars.item(torch_functions.as_tensor(size))
         most = host_scalars.most(size) if torch_functions.is_traced(size) else size
-        return UnbackedItems(count, most, partial(_row, value), value)
+        return UnbackedItems(count, most, partial(_row, value), value, _least_of(size))
     return None
 
 
@@ -192,7 +224,8 @@ def enumerated(items: Any, start: Any = 0) -> Any:
     found = of(items)
     if found is None:
         return enumerate(items, start)
-    return UnbackedItems(found.count, found.most, lambda number: (number + start, found.at(number)))
+    items = lambda number: (number + start, found.at(number))  # noqa: E731
+    return UnbackedItems(found.count, found.most, items, least=found.least)
 
 
 def reversed_(items: Any) -> Any:
@@ -218,7 +251,8 @@ def zipped(*values: Any, strict: bool = False) -> Any:
         count = _least(count, part.count)
     tops = [part.most for part in parts if isinstance(part.most, int)]
     most = min(tops) if tops else next((part.most for part in parts if part.most is not None), None)
-    return UnbackedItems(count, most, lambda number: tuple(part.at(number) for part in parts))
+    least = min(part.least for part in parts)
+    return UnbackedItems(count, most, lambda number: tuple(part.at(number) for part in parts), least=least)
 
 
 def zipped_longest(values: Sequence[Any], fill: Any) -> UnbackedItems:
@@ -246,14 +280,19 @@ def _least(left: Any, right: Any) -> Any:
 def _of_known(value: Any) -> UnbackedItems:
     """Items whose number is known, for a `zip` with items whose number only a run knows."""
     if isinstance(value, range):
-        return UnbackedItems(len(value), len(value), lambda number: value.start + number * value.step)
+        return UnbackedItems(
+            len(value), len(value), lambda number: value.start + number * value.step, least=len(value)
+        )
     if isinstance(value, torch.Tensor) and value.dim():
         size = value.shape[0]
-        return UnbackedItems(size, size, partial(_row, value))
+        return UnbackedItems(size, size, partial(_row, value), least=_least_of(size))
     if isinstance(value, Sequence | torch.nn.ModuleList) and dynamic_list_methods.is_indexed(value):
         size = len(value)
         return UnbackedItems(
-            size, size, lambda number: dynamic_list_methods.get_element(value, host_scalars.as_int64(number))
+            size,
+            size,
+            lambda number: dynamic_list_methods.get_element(value, host_scalars.as_int64(number)),
+            least=size,
         )
     raise refusal(
         f"zip takes a {type(value).__name__} beside items of which only a run knows how many there are",

@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.canonicalize.operators import unbacked_items
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange
+from aotpipe.core.dims import Dim
+from aotpipe.core.signature import admits
 from aotpipe.errors import ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
+from tests.unit.export.models import exported
 
 ROWS = tuple(
     (torch.tensor(v),)
@@ -261,3 +265,45 @@ def test_rows_that_were_unbound_are_a_tuple():
     rows = ([1.0, 2, -1, 3, 4, 5, 6, 7], [1.0, 2, 3, 4, 5, 6, 7, 8])
     cases = [torch.tensor(each).reshape(-1, 2) for each in rows]
     check(model, *((each,) for each in cases), (torch.tensor([[-1.0, 2]] * 3 + [[3.0, 4]]),), (-cases[1],))
+
+
+def _with_a_key_from_the_first_iteration(x):
+    state = {"v": torch.zeros(3)}
+    for t in range(x.shape[0]):
+        if "i" not in state:
+            state = {**state, "i": torch.zeros(3)}
+        state = {"v": state["v"] * 0.9 + state["i"], "i": x[t] + state["i"] * 0.5}
+    return state["v"]
+
+
+def _left_early(x):
+    state, count = {}, 0
+    for t, row in enumerate(x):
+        state = {"k": row + state["k"] * 0.5} if "k" in state else {"k": row * 2}
+        count = t + 1
+        if state["k"].sum() > 1:
+            break
+    return state["k"], count
+
+
+def _none_at_all(x):
+    carried = ()
+    for row in x:
+        carried = (row + carried[0] * 0.5,) if carried else (row * 2,)
+    return carried[0] if carried else x.sum(0) + 7
+
+
+@pytest.mark.parametrize(
+    ("call", "least"), [(_with_a_key_from_the_first_iteration, 1), (_left_early, 1), slow((_none_at_all, 0))]
+)
+def test_the_first_iteration_may_give_a_variable_its_form(call, least):
+    found = exported(call, torch.randn(5, 3), shapes={"x": {0: Dim("rows", min=least, max=30)}})
+    assert len(found.entries) <= 3
+    for rows in (0, 1, 2, 9):
+        x = torch.randn(rows, 3)
+        taken = [each for each in found.entries if admits(each.signature, {"rows": rows})]
+        assert bool(taken) is (rows >= least)
+        for each in taken[:1]:
+            got, want = each.program.module()(x), call(x)
+            for mine, other in zip(pytree.tree_leaves(got), pytree.tree_leaves(want), strict=True):
+                torch.testing.assert_close(torch.as_tensor(mine), torch.as_tensor(other))
