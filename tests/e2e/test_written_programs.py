@@ -37,7 +37,7 @@ QUICK = frozenset(
     "ctc_collapse viterbi balanced_brackets guarded_logarithm Counting Rejecting cycle_length "
     "early_stopping longest_increasing_run greatest_common_divisor lu_with_pivot PID Budget "
     "scheduled key_that_may_be_none changed_and_made_anew Alternating "
-    "changed_inside_of_a_comprehension RulesKept asks_whether_it_is_the_list "
+    "changed_inside_of_a_comprehension changed_by_what_is_added RulesKept asks_whether_it_is_the_list "
     "nonlocal_counters stats_by_name config_by_replace".split()
 )
 # Refused, with what is said.

@@ -14,7 +14,7 @@ import inspect
 import itertools
 import operator
 import sys
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -706,9 +706,15 @@ def dict_of(pairs: list[Any]) -> Any:
     return dynamic_table_methods.made(dict, pairs) if is_on() else dict(pairs)
 
 
-def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
-    """`container[index] += right` and its kin."""
+def augment_item(name: str, container: Any, index: Any, compute: Callable[[], Any]) -> None:
+    """`container[index] += compute()` and its kin."""
+    is_dynamic = dynamic_list.is_dynamic_list(container) or dynamic_table.is_dynamic_table(container)
+    if type(container) in _PLAIN_CONTAINERS and type(index) in (int, str) and not is_dynamic:
+        left = container[index]  # before what is added to it, which may change it
+        container[index] = augmented(name, left, compute())
+        return
     container = indexed(container)
+    right = compute()
     if dynamic_table_methods.augmented(
         container, index, lambda left: _operator(name, in_place=False)(left, right)
     ):
@@ -723,6 +729,9 @@ def augment_item(name: str, container: Any, index: Any, right: Any) -> None:
     )
     plain = _operator(name, in_place=False)
     container[index] = plain(left, right) if is_on() and is_copy else augmented(name, left, right)
+
+
+_PLAIN_CONTAINERS: Final = (list, dict, deque, Counter, OrderedDict, defaultdict)
 
 
 def augment_attribute(name: str, owner: Any, attribute: str, right: Callable[[], Any]) -> None:

@@ -248,7 +248,10 @@ class _Writer(ast.NodeVisitor):
         target = node.target
         if isinstance(target, ast.Subscript):
             at = expression(index(target.slice))
-            call = calling("augment_item", name, owner(expression(target.value)), at, value)
+            made: ast.expr = later(value)
+            if binds(value):  # a variable of the function's own, which another function cannot assign
+                made = ast.Call(ast.Lambda(parameters(_GIVEN), later(load(_GIVEN))), [value], [])
+            call = calling("augment_item", name, owner(expression(target.value)), at, made)
             return ast.copy_location(ast.Expr(call), node)
         if isinstance(target, ast.Attribute) and dotted(target) is None:
             if binds(value) or target.attr.startswith("__"):

@@ -376,3 +376,19 @@ def chain_of_validators(p):
             if verdict is not True and isinstance(verdict, str):
                 problems.append(verdict)
     return torch.tensor(len(problems)), torch.tensor(problems.count("too large"))
+
+
+@program(T([1.0, 2.0, 3.0]), T([-1.0, 2.0, 3.0]))
+def changed_by_what_is_added(x):
+    totals, counts = [1.0, 2.0, 3.0], {"a": 1.0}
+
+    def reset():
+        totals[0] = 10.0
+        counts["a"] = 20.0
+        return 1.0
+
+    if x[0] > 0:
+        totals[0] += reset()
+        counts["a"] -= reset()
+    totals[1] += (k := float(x[0]))
+    return torch.tensor(totals), torch.tensor([counts["a"], k])
