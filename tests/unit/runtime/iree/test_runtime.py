@@ -7,6 +7,7 @@ import threading
 import time
 import timeit
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -98,6 +99,19 @@ def test_a_violated_assert_changes_nothing(runner):
     assert "'forward'" in caught.value.reason
     assert runner.infer(call(1))["y"].tolist() == [[1, 2, 3, 4]]
     assert runner.infer({"x": np.ones(4, np.float32)}, entry_point="decode")["count"] == 2
+
+
+def test_a_violated_assert_leaves_the_states_that_are_kept_as_the_program_says():
+    signatures = {**programs.ACCUMULATE}
+    signatures["forward"] = replace(signatures["forward"], kept_on_raise=("count",))
+    with load(signatures=signatures) as runner:
+        runner.infer(call(1))
+        for _ in range(2):
+            with pytest.raises(AssertionViolated, match="total must stay below 100") as caught:
+                runner.infer(call(1, value=99.5))
+        assert "what eager leaves" in caught.value.reason
+        assert runner.infer(call(1))["y"].tolist() == [[1, 2, 3, 4]]
+        assert runner.infer({"x": np.ones(4, np.float32)}, entry_point="decode")["count"] == 4
 
 
 def test_inputs_are_checked_before_anything_runs(runner):

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,18 @@ def test_a_violated_assert_leaves_the_state(made: Any) -> None:
         np.testing.assert_allclose(runner.infer({"x": X})["output"], 2 * first, rtol=1e-6)
         runner.reset()
         np.testing.assert_array_equal(runner.infer({"x": X})["output"], first)
+
+
+def test_a_violated_assert_leaves_the_states_that_are_kept_as_the_program_says(made: Any) -> None:
+    program, lowered = made
+    (entry,) = program.entries
+    kept = replace(entry.signature, kept_on_raise=tuple(spec.name for spec in entry.signature.state))
+    given = on_xla.given(program, lowered)
+    with runtime.load(**{**given, "signatures": {entry.name: kept}}) as runner:
+        first = runner.infer({"x": X})["output"]
+        with pytest.raises(AssertionViolated, match="too much"):
+            runner.infer({"x": 100 * X})
+        np.testing.assert_allclose(runner.infer({"x": X})["output"], 3 * first, rtol=1e-6)
 
 
 def test_a_program_that_checks_its_inputs_has_them_for_itself(
