@@ -191,6 +191,11 @@ class Chain:
         found = tuple(
             Finding(severity="note", code=code, message=message, where=where) for code, message, where in said
         )
+        kept = {state for each in self.exported.signatures.values() for state in each.kept_on_raise}
+        if self.parts is not None and kept:
+            names = ", ".join(f"`{name}`" for name in sorted(kept))
+            taken_back = f"with an island, a call that raises takes back what it wrote before that: {names}"
+            found += (Finding(severity="warning", code="state-before-raise", message=taken_back),)
         self.recorder.found(found)
         return found
 

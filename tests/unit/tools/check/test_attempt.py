@@ -116,6 +116,28 @@ def test_what_may_stay_python_is_no_obstacle_where_islands_are_allowed():
     assert codes(model, X, allow_islands=True) == {"eager-island"}
 
 
+class Counted(torch.nn.Module):
+    def __init__(self, island):
+        super().__init__()
+        self.island = island
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if x.sum() < 0:
+            raise ValueError("negative")
+        return self.island(x) + self.calls
+
+
+def test_a_chain_with_islands_takes_back_what_it_wrote_before_a_raise():
+    @aotpipe.eager_island
+    def outside(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    assert "state-before-raise" in codes(Counted(outside).eval(), X, allow_islands=True)
+    assert "state-before-raise" not in codes(Counted(torch.nn.Identity()).eval(), X)
+
+
 ROW = torch.tensor([1.0, 2.0, 3.0])
 
 
