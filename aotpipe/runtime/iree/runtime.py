@@ -104,18 +104,19 @@ class Runner(BaseRunner[_Entry]):
         views = [results.get_as_object(index, iree.HalBufferView) for index in range(len(results))]
         # Outputs, then the next state, then the asserts' flags.
         state_at = len(entry.outputs)
-        state = dict(zip(entry.state, views[state_at:], strict=False))
         if entry.asserts:
             try:
                 entry.require(map(self._memory.truth, views[state_at + len(entry.state) :]))
             except AssertionViolated:
-                self._replace_state({name: state[name] for name in entry.kept}, spares=True)
+                left = zip(entry.state, views[state_at:], strict=False)
+                self._replace_state({name: view for name, view in left if name in entry.kept}, spares=True)
                 raise
         outputs = {
             name: self._memory.download(name, view, dtype)
             for (name, dtype), view in zip(entry.outputs, views, strict=False)
         }
         if entry.state:
+            state = dict(zip(entry.state, views[state_at:], strict=False))
             self._replace_state(state, spares=bool(entry.asserts))
         return outputs
 

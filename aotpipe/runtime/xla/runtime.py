@@ -120,12 +120,11 @@ class Runner(BaseRunner[_Entry]):
         if choice.is_padded:  # else they are of the program's sizes
             arrays = list(map(_padded, arrays, program.shapes))
         results = self._invoke(choice, arrays)
-        states = results[len(entry.outputs) : choice.asserts_at]
         if entry.asserts:
             try:
                 entry.require(map(memory.truth, results[choice.asserts_at : choice.cut_at]))
             except AssertionViolated:
-                self._take(entry, states, entry.kept)
+                self._take(entry, results[len(entry.outputs) : choice.asserts_at], entry.kept)
                 raise
         outputs: dict[str, Array] = {}
         for (name, dtype), result in zip(entry.outputs, results, strict=False):
@@ -135,7 +134,7 @@ class Runner(BaseRunner[_Entry]):
         if choice.cuts:
             outputs = _cut(outputs, memory.download(results[-1]))
         if entry.state:
-            self._take(entry, states, entry.state)
+            self._take(entry, results[len(entry.outputs) : choice.asserts_at], entry.state)
         return outputs
 
     def _take(self, entry: _Entry, states: Sequence[Any], names: Collection[str]) -> None:
