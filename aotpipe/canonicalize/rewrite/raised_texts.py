@@ -19,26 +19,12 @@ from typing import Final
 from aotpipe.canonicalize.rewrite.ast_builders import COMPREHENSIONS, SCOPES, blocks
 
 _FUNCTIONS: Final = frozenset(
-    {"str", "repr", "format", "len", "type", "int", "float", "bool", "round", "min", "max", "sum", "abs"}
-    | {"list", "tuple", "set", "sorted", "zip", "enumerate", "range", "getattr", "isinstance"}
+    "str repr format len type int float bool round min max sum abs list tuple set sorted zip enumerate "
+    "range getattr isinstance".split()
 )
 _METHODS: Final = frozenset(
-    {
-        "join",
-        "format",
-        "item",
-        "tolist",
-        "size",
-        "dim",
-        "numel",
-        "keys",
-        "values",
-        "items",
-        "min",
-        "max",
-        "sum",
-    }
-    | {"mean", "abs", "any", "all", "upper", "lower", "strip", "replace", "detach", "cpu"}
+    "join format item tolist size dim numel keys values items min max sum mean abs any all upper lower strip "
+    "replace detach cpu".split()
 )
 _IMPURE: Final = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await, ast.Lambda)
 
