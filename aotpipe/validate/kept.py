@@ -7,6 +7,7 @@ and the others in their order, while all together take no more than a share of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 from aotpipe.core.coverage import Coverage
@@ -19,13 +20,11 @@ _FLOOR_BYTES: Final = 1 << 18
 def to_keep(goldens: Sequence[Golden], coverage: Coverage, weights_bytes: int) -> tuple[Golden, ...]:
     """The goldens to pack, whole runs from reset to reset, in their order; each answers.
 
-    What eager raises on is compared at the build only: a bundle says what its programs answer.
+    What eager raises on, and what follows it, is compared at the build only: a bundle says what its programs
+    answer.
     """
-    runs = [
-        [golden for golden in run if not golden.raises]
-        for run in sequences(goldens)
-        if any(not golden.raises for golden in run)
-    ]
+    answering = (list(takewhile(lambda golden: not golden.raises, run)) for run in sequences(goldens))
+    runs = [run for run in answering if run]
     firsts: dict[str, int] = {}
     for number, run in enumerate(runs):
         for golden in run:

@@ -2,8 +2,9 @@
 
 The answer is eager's in float64, in the dtypes of the model's own outputs; of a large model some calls'
 answers are eager's in its own dtypes, which may differ by as much. Integers and bools are eager's as the
-model is written. How far answers may differ is measured (`parity`). Calls that the model itself refuses are
-left out with a note; of a sequence, what follows them too.
+model is written. How far answers may differ is measured (`parity`). Calls that the model itself refuses have
+to be refused by a program too; what follows them in a sequence is left out, but for calls on the example that
+show what they left of the state.
 
 Three cases need a second opinion, which is eager under noise in the last places of weights and inputs:
     jumps           the model compares or rounds floats: elements that flip under noise are not compared
@@ -14,14 +15,16 @@ Three cases need a second opinion, which is eager under noise in the last places
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 from aotpipe.canonicalize.inputs import pytrees
+from aotpipe.canonicalize.values import trace
 from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.dtypes import Array, is_inexact
 from aotpipe.core.precision import Precision
@@ -77,12 +80,16 @@ class Reference:
 
 @dataclass(slots=True)
 class _Record:
-    """What eager said to one call: as the model is, in float64, and under each noise."""
+    """What eager said to one call: as the model is, in float64, and under each noise.
+
+    `raises` is what it raised for an assert of the model; the answers are empty then.
+    """
 
     call: Call
     model: Answer
     wide: Answer | None = None
     noisy: list[Answer] = field(default_factory=list)
+    raises: str = ""
 
 
 def reference(
@@ -124,17 +131,31 @@ def reference(
         planned = replace(planned, calls=(*planned.calls, *more, *extreme))
     notes = list(planned.notes)
     eager = Eager(canonical.entries, signatures, policy=policy)
-    answers = _run(eager, planned.calls, notes)
+    raised: dict[int, str] = {}
+    answers = _run(eager, planned.calls, raised)
     answered = list(zip(planned.calls, answers, strict=True))
-    records = [_Record(call, answer) for call, answer in answered if answer is not None]
-    if not records:
-        raise EagerFailed(notes[0] if notes else "no call was planned")
-    fixed = require_repeatable(eager, ((record.call, record.model) for record in records))
+    if not any(answer is not None for answer in answers):
+        raise EagerFailed(next(iter(raised.values()), "no call was planned"))
+    refused = _refused(eager, planned.calls, raised)
+    records = [
+        _Record(call, answer or {}, raises=refused.get(place, ""))
+        for place, (call, answer) in enumerate(answered)
+        if answer is not None or place in refused
+    ]
+    for place, said in raised.items():
+        call = planned.calls[place]
+        why = f"eager raises {said}, and a program has to refuse it"
+        if place not in refused:
+            why = f"left out, since eager raises {said}, and not while torch traces the model"
+        notes.append(f"{call.entry_point}, {call.case}: {why}")
+    fixed = require_repeatable(
+        eager, ((record.call, record.model) for record in records if not record.raises)
+    )
     if calls is None:
         records += _telling(eager, signatures, examples, records, seed, notes)
-    covering = _Covering(eager, records)
     covered = UNKNOWN
     if exported is not None and calls is None:
+        covering = _Covering(eager, records, _followers(exported, signatures, examples))
         runs = covering.taken(answered)
 
         def products(call: Call) -> float:
@@ -142,7 +163,7 @@ def reference(
             return 0.0 if sizes is None else costs[call.entry_point](sizes)
 
         found = measure.search(exported, signatures, examples, runs, seed, covering.accept, products)
-        compared = [record.call for record in records]
+        compared = [record.call for record in records if not record.raises]
         covered = measure.coverage(found, compared, signatures, examples, seed)
     _ask_again(canonical, legal, records, costs, policy, notes)
     if policy is not None:
@@ -152,8 +173,7 @@ def reference(
     findings += fixed
     findings += () if calls is not None else _uninformative_outputs(goldens)
     findings += _overflows(records, policy) if policy is not None else ()
-    every = tuple(_with_refused(goldens, records, covering.refused))
-    return Reference(goldens=every, findings=tuple(findings), coverage=covered)
+    return Reference(goldens=goldens, findings=tuple(findings), coverage=covered)
 
 
 def _ask_again(
@@ -180,7 +200,9 @@ def _ask_again(
         doubtful = _affordable(asked, signatures, costs, limit=_WIDE_WORK / _NOISES)
     for number in range(_NOISES + _MORE_NOISES if doubtful else 0):
         if number == _NOISES:
-            doubtful = [record for record in doubtful if _flips(record)]
+            # Whole runs: what a call answers depends on those before it.
+            runs = sequences(doubtful, lambda record: record.call.reset)
+            doubtful = [record for run in runs if any(map(_flips, run)) for record in run]
         if doubtful:
             _ask_noisy(Eager(canonical.entries, signatures, noise=number + 1, policy=policy), doubtful)
 
@@ -230,22 +252,25 @@ def _telling(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """A call that eager raises on, for an assert of the model, and the record of the call before it."""
-
-    call: Call
-    after: _Record | None
-    said: str
+def _followers(
+    exported: Exported, signatures: Mapping[str, Signature], examples: Mapping[str, Answer]
+) -> dict[str, Answer]:
+    """The entry points whose answers show what a call that raised left of the state, with their examples."""
+    if any(finding.code == "state-before-raise" for finding in exported.findings):
+        return {}  # the user was told that the program leaves another state
+    return {name: examples[name] for name, each in signatures.items() if each.state}
 
 
 @dataclass(slots=True)
 class _Covering:
-    """Asks eager for runs that a search has found, and records its answers."""
+    """Asks eager for runs that a search has found, and records its answers.
+
+    `followers` are the entry points that are called on their examples after a call that raised.
+    """
 
     eager: Eager
     records: list[_Record]
-    refused: list[_Refused] = field(default_factory=list)
+    followers: Mapping[str, Answer]
 
     def taken(self, answered: Iterable[tuple[Call, Answer | None]]) -> Iterator[tuple[Call, ...]]:
         """The planned runs, each up to the first call that eager raises on."""
@@ -256,8 +281,8 @@ class _Covering:
 
     def accept(self, seen: Seen) -> bool:
         """Whether eager answers where the program does, and raises where an assert of it does not hold."""
-        notes: list[str] = []
-        answers = _run(self.eager, seen.run, notes)
+        raised: dict[int, str] = {}
+        answers = _run(self.eager, seen.run, raised)
         found = [
             _Record(call, answer)
             for call, answer in zip(seen.run, answers, strict=True)
@@ -267,27 +292,19 @@ class _Covering:
             return False
         self.records += found
         if seen.refused:
-            said = notes[0].partition("eager raises ")[2]
-            self.refused.append(_Refused(seen.run[seen.answered], found[-1] if found else None, said))
+            refused = seen.run[seen.answered]
+            self.records += [_Record(refused, {}, raises=raised[seen.answered]), *self._after(refused)]
         return True
 
-
-def _with_refused(
-    goldens: Sequence[Golden], records: Sequence[_Record], refused: Sequence[_Refused]
-) -> Iterator[Golden]:
-    """The goldens, each followed by the call after it that eager raises on."""
-    after: dict[int | None, list[_Refused]] = {}
-    for each in refused:
-        after.setdefault(None if each.after is None else id(each.after), []).append(each)
-    for record, golden in zip(records, goldens, strict=True):
-        yield golden
-        yield from map(_refusal, after.get(id(record), ()))
-    yield from map(_refusal, after.get(None, ()))
-
-
-def _refusal(refused: _Refused) -> Golden:
-    call = attributes(refused.call, "entry_point case reset inputs")
-    return Golden(**call, outputs={}, allowed={}, raises=refused.said or "an assert of the model")
+    def _after(self, refused: Call) -> Iterator[_Record]:
+        """Calls that follow one which raised: their answers show what it left of the state."""
+        case = f"{refused.case.partition('/')[0]}/after it raised"
+        for name, inputs in self.followers.items():
+            call = Call(entry_point=name, case=case, reset=False, inputs=inputs)
+            [answer] = _run(self.eager, [call])
+            if answer is None:
+                return
+            yield _Record(call, answer)
 
 
 def _says_nothing(records: Sequence[_Record], signature: Signature) -> bool:
@@ -321,8 +338,7 @@ def _uninformative_outputs(goldens: Sequence[Golden]) -> Iterator[Finding]:
 
 
 def _ask_noisy(eager: Eager, records: Sequence[_Record]) -> None:
-    answers = _run(eager, [record.call for record in records])
-    for record, answer in zip(records, answers, strict=True):
+    for record, answer in zip(records, _answers(eager, records), strict=True):
         if answer is not None:
             record.noisy.append(answer)
 
@@ -342,22 +358,56 @@ def example_sizes(canonical: Canonical, signatures: Mapping[str, Signature]) -> 
     return {name: sizes for name, sizes in found.items() if sizes is not None}
 
 
-def _run(eager: Eager, calls: Sequence[Call], notes: list[str] | None = None) -> list[Answer | None]:
-    """The answer to each call, None from one that the model refuses, with a note, to the next reset."""
+def _answers(eager: Eager, records: Sequence[_Record]) -> list[Answer | None]:
+    """The answer to each recorded call, as `_run` gives it."""
+    raising = {number for number, record in enumerate(records) if record.raises}
+    return _run(eager, [record.call for record in records], raising=raising)
+
+
+def _refused(eager: Eager, calls: Sequence[Call], raised: Mapping[int, str]) -> dict[int, str]:
+    """Of what eager raises, by place, that which it raises while torch traces the model too.
+
+    What stands behind `if not torch.compiler.is_compiling()` is in no program.
+    """
+    found: dict[int, str] = {}
+    for run in sequences(enumerate(calls), lambda each: each[1].reset):
+        places = [place for place, _ in run]
+        wanted = [at for at, place in enumerate(places) if place in raised]
+        if not wanted:
+            continue
+        again: dict[int, str] = {}
+        with trace.assigned(torch.compiler, _is_compiling_flag=True):
+            _run(eager, [call for _, call in run], again)
+        found |= {places[at]: again[at] for at in wanted if again.get(at) == raised[places[at]]}
+    return found
+
+
+def _run(
+    eager: Eager,
+    calls: Sequence[Call],
+    raised: dict[int, str] | None = None,
+    *,
+    raising: Collection[int] = (),
+) -> list[Answer | None]:
+    """The answer to each call, None from one that the model refuses to the next reset.
+
+    `raised` is told what the model raises, by the place of the call. The calls at the places `raising` have
+    to be refused: they give an empty answer, and do not end the run.
+    """
     answers: list[Answer | None] = []
-    for call in calls:
+    for place, call in enumerate(calls):
         if call.reset:
             eager.reset()
         elif answers and answers[-1] is None:
             answers.append(None)
             continue
         try:
-            answers.append(eager.infer(call.inputs, entry_point=call.entry_point))
+            answer = eager.infer(call.inputs, entry_point=call.entry_point)
+            answers.append(None if place in raising else answer)
         except EagerFailed as error:
-            answers.append(None)
-            if notes is not None:
-                reason = str(error).splitlines()[0][:160]
-                notes.append(f"{call.entry_point}, {call.case}: left out, since eager raises {reason}")
+            answers.append({} if place in raising else None)
+            if raised is not None:
+                raised[place] = str(error).splitlines()[0][:160]
     return answers
 
 
@@ -392,26 +442,25 @@ def _widen(
     records: Sequence[_Record],
     notes: list[str],
 ) -> bool:
-    calls = [record.call for record in records]
     parameters = {id(each): each.nbytes for entry in entries for each in entry.module.parameters()}
     is_large = sum(parameters.values()) > _LARGE_BYTES
     wide = Eager(entries, signatures, precision="float64", frugal=True) if is_large else None
-    answers = _run(wide, calls) if wide else []
+    answers = _answers(wide, records) if wide else []
     if wide is None or None in answers:
         try:
             wide = Eager(entries, signatures, precision="float64")
         except (TypeError, RuntimeError) as error:
             notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
             return False
-        answers = _run(wide, calls)
+        answers = _answers(wide, records)
     for record, answer in zip(records, answers, strict=True):
         record.wide = answer
     if lacking := answers.count(None):
-        refused: list[str] = []
+        refused: dict[int, str] = {}
         _run(wide, [records[0].call], refused)
         notes.append(
             f"no float64 reference for {lacking} of {len(answers)} calls; eager under noise is the "
-            f"measure there ({refused[0] if refused else 'the model raises in float64'})"
+            f"measure there (the model raises {refused.get(0, 'in float64')})"
         )
     return not lacking
 
@@ -504,7 +553,7 @@ def _goldens(
         for where, dtype in dtypes.items()
         if is_inexact(dtype)
     }
-    return tuple(_golden(record.call, outputs, laws) for record, outputs in zip(records, judged, strict=True))
+    return tuple(_golden(record, outputs, laws) for record, outputs in zip(records, judged, strict=True))
 
 
 def golden_of(call: Call, model: Answer, wide: Answer | None, signature: Signature) -> Golden:
@@ -514,8 +563,11 @@ def golden_of(call: Call, model: Answer, wide: Answer | None, signature: Signatu
 
 
 def _golden(
-    call: Call, outputs: Mapping[str, ReferenceOutput], laws: Mapping[tuple[str, str], tuple[float, float]]
+    record: _Record,
+    outputs: Mapping[str, ReferenceOutput],
+    laws: Mapping[tuple[str, str], tuple[float, float]],
 ) -> Golden:
+    call = record.call
     allowed: dict[str, tuple[float, float]] = {}
     for name, output in outputs.items():
         atol, rtol = laws.get((call.entry_point, name), (0.0, 0.0))
@@ -526,4 +578,5 @@ def _golden(
         allowed=allowed,
         unsure={name: output.unsure for name, output in outputs.items() if output.unsure is not None},
         eager_error={name: output.eager_error for name, output in outputs.items()},
+        raises=record.raises,
     )

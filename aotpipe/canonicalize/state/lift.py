@@ -79,14 +79,14 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
         watches[:] = [object_graph.Watch(module)]
         seen.begin()
         shares.begin()
-        buffers.update(_buffers_of(module))
+        buffers.update(_buffers_beside(module, known))
         call.enter_context(raised_state.watching(_asked(buffers, watches[0], known)))
 
     def after(*_: object) -> None:
         call.close()
         late[:] = [root for root in watches[0].unregistered() if not known.knows(root)]
         late.extend(root for root in known.unread if seen.has(root))
-        written = [root for name in raised_state.kept() if not known.knows(root := buffers[name])]
+        written = [buffers[name] for name in sorted(raised_state.others())]
         if late or written or raised_state.is_unknown():
             watches[0].restore()
             raise UnknownState(raised_state.unknown() or known.with_roots(late), written)
@@ -103,27 +103,34 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
         yield
 
 
-def _buffers_of(module: nn.Module) -> dict[str, object_graph.Root]:
-    """The registered buffers that hold a tensor, by path."""
+def _buffers_beside(module: nn.Module, state: State) -> dict[str, object_graph.Root]:
+    """The registered buffers that hold a tensor and are not in the state, by path."""
     roots = object_graph.roots_of(object_graph.modules_of(module))
-    held = (root for root in roots if root.is_buffer)
+    held = (root for root in roots if root.is_buffer and not state.knows(root))
     return {root.path: root for root in held if isinstance(root.held[root.key], torch.Tensor)}
+
+
+def _read(buffers: Mapping[str, object_graph.Root]) -> raised_state.Slots:
+    return {name: _held(root.held.get(root.key)) for name, root in buffers.items()}
 
 
 def _asked(
     buffers: Mapping[str, object_graph.Root], watch: object_graph.Watch, known: State
 ) -> raised_state.Watched:
-    """What is watched of buffers of which it is not known whether something is written before an assert."""
-
-    def read() -> raised_state.Slots:
-        return {name: _held(root.held.get(root.key)) for name, root in buffers.items()}
+    """What is watched where no state is known of: whether something is written before an assert."""
 
     def look() -> Callable[[], State] | None:
         late = [root for root in watch.unregistered() if not known.knows(root)]
         return functools.partial(known.with_roots, late) if late else None
 
     return raised_state.Watched(
-        start=read(), read=read, tensor=lambda *_: None, store=lambda *_: False, look=look, only_asks=True
+        start={},
+        read=dict,
+        tensor=lambda *_: None,
+        store=lambda *_: False,
+        look=look,
+        others=lambda: _read(buffers),
+        only_asks=True,
     )
 
 
@@ -239,6 +246,7 @@ class LiftedModel:
         """The call in one phase: what it returns, what the slots are afterwards, and the phase after it."""
         state = self._state
         watch = object_graph.Watch(self._module)
+        buffers = _buffers_beside(self._module, state)
         taken: dict[str, torch.Tensor] = {}
         try:
             # A tensor of several names is one object under all of them.
@@ -249,7 +257,7 @@ class LiftedModel:
             # torch.export would take an assigned buffer for written; it is, below.
             with dry_run.unhooked(), followed_reads(state.unread, state.known_here()) as seen:
                 self._sharing.begin()
-                watched = self._watched(given, phase, watch)
+                watched = self._watched(given, phase, watch, buffers)
                 with raised_state.watching(watched) as call:
                     result = self._module(*args, **kwargs)
                     kept = call.left(watched.read() or {})
@@ -267,8 +275,9 @@ class LiftedModel:
             watch.restore()
         if late:
             raise UnknownState(state.with_roots(late))
-        if (known := raised_state.unknown()) is not None:
-            raise UnknownState(known)
+        before_raise = [buffers[name] for name in sorted(raised_state.others())]
+        if (known := raised_state.unknown()) is not None or before_raise:
+            raise UnknownState(known or state, before_raise)
         for number, layout in enumerate(self._phases):
             values: dict[str, torch.Tensor] = {}
             fits_leaf = functools.partial(_is_of, values)
@@ -282,7 +291,11 @@ class LiftedModel:
         raise UnknownState(_grown(state, self._phases, snapshots))
 
     def _watched(
-        self, given: Mapping[str, torch.Tensor], phase: int, watch: object_graph.Watch
+        self,
+        given: Mapping[str, torch.Tensor],
+        phase: int,
+        watch: object_graph.Watch,
+        buffers: Mapping[str, object_graph.Root],
     ) -> raised_state.Watched:
         """What is watched of the slots while the model is called in a phase."""
         base = {name: raised_state.Held(value) for name, value in given.items()}
@@ -340,7 +353,13 @@ class LiftedModel:
 
         begun = read() or base
         return raised_state.Watched(
-            start=begun, read=read, tensor=tensor, store=store, look=look, has_forms=len(self._phases) > 1
+            start=begun,
+            read=read,
+            tensor=tensor,
+            store=store,
+            look=look,
+            others=lambda: _read(buffers),
+            has_forms=len(self._phases) > 1,
         )
 
 

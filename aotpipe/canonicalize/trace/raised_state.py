@@ -66,8 +66,9 @@ class Watched:
         tensor: The tensor that a slot would be for what it held; None where it has none.
         store: Lets a slot hold the value of a tensor from now on; tells whether it can.
         look: Makes a state that knows what is held now, once the call has ended; None where this one does.
+        others: What the buffers hold now that are no slots: it is asked which are written before an assert.
         has_forms: Whether calls leave the state in one of several forms.
-        only_asks: Whether it is only asked what is written before an assert.
+        only_asks: Whether nothing else is asked.
     """
 
     start: Slots
@@ -75,6 +76,7 @@ class Watched:
     tensor: Callable[[str, Held], torch.Tensor | None]
     store: Callable[[str, torch.Tensor], bool]
     look: Callable[[], Callable[[], Any] | None]
+    others: Callable[[], Slots]
     has_forms: bool = False
     only_asks: bool = False
 
@@ -85,11 +87,13 @@ class _Region:
 
     Attributes:
         entry: What the slots held when it began.
+        others: What the other buffers held then.
         notes: Of each assert its truth, and what the slots held there.
         copies: The last copy of each slot.
     """
 
     entry: Slots | None
+    others: Slots = field(default_factory=dict)
     notes: list[tuple[torch.Tensor, Slots | None]] = field(default_factory=list)
     copies: dict[str, Held] = field(default_factory=dict)
 
@@ -111,6 +115,7 @@ class _Tracking:
         regions: The call, and the regions in it that run now.
         loops: The loops that run now.
         kept: The slots that a call which fails an assert may leave changed.
+        others: The buffers that are no slots, and are written before an assert.
         written_before: The exceptions before which a region wrote, by identity.
         look: Makes the state that knows what was held at an assert, where this one does not.
     """
@@ -119,6 +124,7 @@ class _Tracking:
     regions: list[_Region] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
     written_before: dict[int, BaseException] = field(default_factory=dict)
     look: Callable[[], Any] | None = None
 
@@ -153,7 +159,7 @@ class Call:
 def watching(watched: Watched) -> Iterator[Call]:
     """Note what a state holds at each assert of a call."""
     tracking = trace.part(_Tracking)
-    region = _Region(watched.start)
+    region = _Region(watched.start, watched.others())
     # Regions around belong to what calls the model in each of its forms.
     with trace.assigned(tracking, watched=watched, regions=[region], loops=[]):
         yield Call(watched, region)
@@ -162,6 +168,11 @@ def watching(watched: Watched) -> Iterator[Call]:
 def kept() -> set[str]:
     """The slots that a call which fails an assert may leave changed."""
     return set(trace.part(_Tracking).kept)
+
+
+def others() -> set[str]:
+    """The buffers that are no slots, and may be changed by a call which fails an assert."""
+    return set(trace.part(_Tracking).others)
 
 
 def unknown() -> Any:
@@ -183,9 +194,8 @@ def note(truth: torch.Tensor) -> bool:
         return bool(tracking.kept)
     region = tracking.regions[-1]
     slots = _read(tracking, watched)
+    tracking.others |= _written(region.others, watched.others())
     if watched.only_asks:
-        if slots is not None and region.entry is not None:
-            tracking.kept |= _written(region.entry, slots)
         return False
     if slots is None:
         region.notes.append((truth, None))
@@ -202,7 +212,7 @@ def region() -> Iterator[None]:
     if watched is None:
         yield
         return
-    own = _Region(watched.read())
+    own = _Region(watched.read(), watched.others())
     try:
         with trace.pushed(tracking.regions, own):
             yield
@@ -211,14 +221,15 @@ def region() -> Iterator[None]:
                 loop = tracking.loops[-1]
                 loop.asserts |= bool(own.notes)
                 loop.writes |= own.entry is None or end is None or bool(_written(own.entry, end))
+                loop.writes |= bool(_written(own.others, watched.others()))
             if own.notes and end is not None:
                 end = _copied(tracking, end)
     except Exception as error:
         now = _read(tracking, watched)
-        if own.entry is not None and now is not None and (names := _written(own.entry, now)):
+        names = _written(own.others, watched.others())
+        tracking.others |= names
+        if names or (own.entry is not None and now is not None and _written(own.entry, now)):
             tracking.written_before[id(error)] = error
-            if watched.only_asks:
-                tracking.kept |= names
         raise
     if own.notes:
         _settle(watched, own.notes, end)

@@ -109,9 +109,20 @@ def _find(trials: _Trials, legal: Legal, sequence: Sequence[Golden], failed: Par
 
 
 def _sequence(goldens: Sequence[Golden], failed: ParityCase) -> Sequence[Golden]:
-    """The call of a case, after those since the reset before it."""
+    """The call of a case, after those since the reset before it.
+
+    Raises:
+        LowerFailed: One of those raises.
+    """
     named = [(golden.entry_point, golden.case) for golden in goldens]
-    return sequences(goldens[: named.index((failed.entry_point, failed.case)) + 1])[-1]
+    run = sequences(goldens[: named.index((failed.entry_point, failed.case)) + 1])[-1]
+    if any(golden.raises for golden in run[:-1]):
+        raise LowerFailed(
+            f"the output {failed.output!r} of {failed.entry_point} ({failed.case}) differs after a call that "
+            "raises, by what that leaves of the state; bisect examines calls that answer",
+            reason=failed.message,
+        )
+    return run
 
 
 @dataclass(frozen=True, slots=True)

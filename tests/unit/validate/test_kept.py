@@ -50,3 +50,13 @@ def test_a_run_is_kept_whole():
         "p/0",
         "p/1",
     ]
+
+
+def test_what_follows_a_call_that_raises_is_not_kept():
+    run = [
+        golden("a/0", 8),
+        golden("a/1", 8, reset=False, raises="ValueError"),
+        golden("a/2", 8, reset=False),
+    ]
+    assert kept(run) == ["a/0"]
+    assert kept([golden("example", 8), *run[1:], golden("b", 8)]) == ["example", "b"]

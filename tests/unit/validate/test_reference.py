@@ -18,12 +18,16 @@ from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize
 from aotpipe.runtime.goldens import Golden
 from aotpipe.validate import reference as validate_reference
+from aotpipe.validate.inputs import Call
 from aotpipe.validate.reference import Reference, reference
 
 
-def _reference(model: torch.nn.Module, *args: torch.Tensor, **options: Any) -> Reference:
+def _reference(
+    model: torch.nn.Module, *args: torch.Tensor, covers: bool = False, **options: Any
+) -> Reference:
     canonical = canonicalize(as_spec(model.eval(), args=args, name="model", **options))
-    return reference(canonical, legalize(export(canonical), legalization()))
+    exported = export(canonical)
+    return reference(canonical, legalize(exported, legalization()), exported=exported if covers else None)
 
 
 def _module(function: Callable[..., Any]) -> torch.nn.Module:
@@ -229,3 +233,91 @@ def test_what_follows_a_refused_call_of_a_sequence_is_left_out() -> None:
 def _assert_state_is_kept(sequence: list[Golden]) -> None:
     steps = [golden.outputs["output"] - golden.inputs["x"] for golden in sequence]
     assert [step.tolist() for step in steps] == [[1, 1], [2, 2]]
+
+
+class Counts(torch.nn.Module):
+    """Counts calls, and those that raise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.errors = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if x.sum() > 1000:
+            self.errors += 1
+            raise ValueError("large")
+        return x + self.calls * 100 + self.errors
+
+
+def test_a_call_that_raises_is_followed_by_one_that_shows_what_it_left() -> None:
+    goldens = _reference(Counts(), torch.ones(2), covers=True).goldens
+    [number] = [number for number, golden in enumerate(goldens) if golden.raises]
+    refused, after = goldens[number], goldens[number + 1]
+    assert (refused.raises, refused.outputs, refused.reset) == ("ValueError: large", {}, True)
+    assert (after.case, after.reset) == (f"{refused.case.partition('/')[0]}/after it raised", False)
+    assert after.outputs["output"].tolist() == [202.0, 202.0]
+
+
+def test_nothing_follows_where_the_user_knows_that_a_write_is_taken_back() -> None:
+    class Divides(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                factor = 2 if x.max() > 3 else 1
+                self.last += 1
+                if x.sum() > 1000:
+                    raise ValueError("large")
+            finally:
+                self.last = factor
+            return x + self.last
+
+    found = _reference(Divides(), torch.ones(2), covers=True)
+    assert any(golden.raises for golden in found.goldens)
+    assert not any("after it raised" in golden.case for golden in found.goldens)
+
+
+def test_what_eager_raises_on_a_planned_call_is_raised_by_a_program() -> None:
+    weight = torch.arange(8.0)
+    found = _reference(_module(lambda x: weight[x]), torch.tensor([1, 2]), value_ranges={"x": (-20, 20)})
+    raising = [golden for golden in found.goldens if golden.raises]
+    assert {golden.case for golden in raising} >= {"lowest values", "highest values"}
+    assert all(golden.raises.startswith("IndexError") for golden in raising)
+    assert "highest values: eager raises IndexError" in _messages(found)
+
+
+def test_a_record_is_asked_under_noise_after_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run in which one integer flips, every call is asked again: it depends on the state."""
+    asked: list[list[str]] = []
+    ask = validate_reference._ask_noisy
+
+    def noted(eager: Any, records: Any) -> None:
+        asked.append([record.call.case for record in records])
+        ask(eager, records)
+
+    class Ties(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.total = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total += 1
+            # It flips in the second call of a run alone.
+            return (x * 0.1 * 10 + (self.total != 2) * 0.25 >= 0.3).sum()
+
+    monkeypatch.setattr(validate_reference, "_ask_noisy", noted)
+    model = Ties().eval()
+    canonical = canonicalize(as_spec(model, args=(torch.full((9,), 0.3),), name="ties"))
+    inputs = {"x": np.full(9, 0.3, np.float32)}
+    calls = [
+        Call(entry_point="forward", case=f"run/{number}", reset=number == 0, inputs=inputs)
+        for number in range(3)
+    ]
+    found = reference(canonical, legalize(export(canonical), legalization()), calls=calls)
+    assert [len(golden.unsure) for golden in found.goldens] == [0, 1, 0]
+    assert all(cases == ["run/0", "run/1", "run/2"] for cases in asked)
+    assert len(asked) > validate_reference._NOISES

@@ -305,7 +305,32 @@ class NothingBefore(nn.Module):
         return x + self.calls
 
 
-QUICK = (BetweenRaises, InThePathThatRaises, OfABuffer, InLoops, InBranches, Finally, Mode)
+class OfABufferBesideANumber(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.register_buffer("doubled", torch.ones(3))
+        self.calls = 0
+
+    def forward(self, x):
+        self.total += x
+        self.calls += 1
+        if x.sum() < 0:
+            self.doubled.mul_(2).add_(x)
+            raise ValueError("negative")
+        return self.total + self.calls, self.doubled + 0
+
+
+QUICK = (
+    OfABufferBesideANumber,
+    BetweenRaises,
+    InThePathThatRaises,
+    OfABuffer,
+    InLoops,
+    InBranches,
+    Finally,
+    Mode,
+)
 SLOW = (OfAnotherForm, InManagers, Busy, InContainers, InADeque, OfNumbers, Caught)
 
 
