@@ -312,7 +312,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         # Compiling the page takes longer than all else here: it is done while the compilers run.
         threading.Thread(target=page.template, name="aotpipe-report", daemon=True).start()
         results = matrix.run(ready, compiling, latency=settings.latency)
-        results = matrix.triangulated(results, prepared.lowered)
+        results = matrix.triangulated(results, ready, compiling)
     least = {target: limits.least_coverage(settings.budgets, str(target)) for target in results}
     results = {t: matrix.covered(each, prepared.coverage, least[t]) for t, each in results.items()}
     if not settings.allow_unproven:

@@ -26,7 +26,7 @@ from aotpipe.build.request import Request
 from aotpipe.core.dims import Dim
 from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Symbol
-from aotpipe.core.stages import Canonical, Compiled, Exported, Finding, Legal, Lowered
+from aotpipe.core.stages import Canonical, Compiled, Dialect, Exported, Finding, Legal, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, LowerFailed, SpecInvalid
 from aotpipe.islands.sites import recording
@@ -72,6 +72,13 @@ class Chain:
         if exported is not None:
             self.canonical = exported.canonical
             self.exported = self._narrowed(exported)
+
+    def in_dialect(self, dialect: Dialect) -> Chain:
+        """The same exported programs, to be lowered to another dialect for IREE."""
+        request = replace(self.request, backends={**self.request.backends, "iree": dialect})
+        made = Chain(request, self.recorder, specialize=self._specialize)
+        made.canonical, made.exported = self.canonical, self.exported
+        return made
 
     @cached_property
     def canonical(self) -> Canonical:

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from aotpipe.backends import ModuleKey, compiler, module_of, own_flags
+from aotpipe.backends import compiler, module_of, own_flags
 from aotpipe.build.compile_stage import Compiling
 from aotpipe.build.prepared import Ready
 from aotpipe.core.coverage import Coverage, Goal
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Lowered, Parity, Validated
+from aotpipe.core.stages import Compiled, Dialect, Parity, Validated
 from aotpipe.core.targets import Backend, Target
 from aotpipe.errors import AotpipeError, CompileError, NotCovered, ParityError, ProgramCrashed, Unproven
 from aotpipe.runtime import toolchain
@@ -117,7 +117,7 @@ class _Judge:
     def _run(self, compiled: Compiled) -> Validated:
         loadable, goldens = self.ready.prepared.loadable, self.ready.prepared.goldens
         if loadable.parts is not None:
-            self.ready.canonical()  # marks the model's functions, where its parts came from the store
+            self.ready.chain.canonical  # noqa: B018  # marks the model's functions, where its parts came from the store
         if why_not_runnable(compiled.target, compiled.host_features):
             return validate(compiled, loadable, goldens)
         worker = self.workers.pop(compiled.target.backend, None)
@@ -132,7 +132,7 @@ class _Judge:
     def _eager(self) -> Eager:
         from aotpipe.validate.eager.eager import Eager
 
-        return Eager(self.ready.canonical().entries, self.ready.prepared.loadable.signatures)
+        return Eager(self.ready.chain.canonical.entries, self.ready.prepared.loadable.signatures)
 
 
 def proven(result: Result) -> Result:
@@ -148,9 +148,14 @@ def proven(result: Result) -> Result:
 
 
 def triangulated(
-    results: Mapping[Target, Result], lowered: Mapping[ModuleKey, Lowered]
+    results: Mapping[Target, Result], ready: Ready, compiling: Compiling
 ) -> dict[Target, Result]:
-    """The results, of which those that failed parity say who is the outlier, where several programs ran."""
+    """The results, of which those that failed parity say who is the outlier.
+
+    Where a program of IREE's failed, one of the other dialect is compiled and compared too: the two share the
+    exported program and IREE, and nothing of the lowering.
+    """
+    lowered = ready.prepared.lowered
     parities = {target: each.parity for target, each in results.items() if not isinstance(each, AotpipeError)}
     parities |= {target: each.parity for target, each in results.items() if isinstance(each, ParityError)}
     opinions = [
@@ -158,11 +163,37 @@ def triangulated(
         for target, parity in parities.items()
         if parity is not None
     ]
-    said = outliers(opinions)
-    for each in results.values():
-        if isinstance(each, ParityError) and said:
-            each.reason = "\n".join([each.reason, *said])
+    failed = {target: each for target, each in results.items() if isinstance(each, ParityError)}
+    said: list[str] = []
+    if of_iree := [target for target in failed if target.backend == "iree"]:
+        other = _by_other_dialect(of_iree[0], ready, compiling)
+        if isinstance(other, Opinion):
+            opinions.append(other)
+        else:
+            said = [other] if other else []
+    said = [*outliers(opinions), *said]
+    for error in failed.values():
+        error.reason = "\n".join([error.reason, *said])
     return dict(results)
+
+
+def _by_other_dialect(target: Target, ready: Ready, compiling: Compiling) -> Opinion | str:
+    """What a target's program of the dialect that was not asked for says, or why there is none."""
+    if ready.prepared.loadable.parts is not None:
+        return ""  # a chain with islands has one dialect
+    asked = ready.prepared.lowered[module_of(target)].dialect
+    dialect: Dialect = "torch" if asked == "stablehlo" else "stablehlo"
+    name = f"{target} by the {dialect} dialect"
+    chain = ready.chain.in_dialect(dialect)
+    try:
+        with chain.loadable() as loadable:
+            compiled = compiling.compile(chain.lowered[module_of(target)], target)
+            parity = validate(compiled, loadable, ready.prepared.goldens).parity
+    except ParityError as error:
+        parity = error.parity
+    except AotpipeError as error:
+        return f"{name} says nothing: {error.message}"
+    return Opinion(name, f"{target.backend}'s {dialect} dialect", parity) if parity is not None else ""
 
 
 def covered(result: Result, coverage: Coverage, required_percent: float | None) -> Result:

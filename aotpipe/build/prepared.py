@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +31,7 @@ from aotpipe.build.record import Record
 from aotpipe.build.request import Request
 from aotpipe.core.coverage import UNKNOWN, Coverage
 from aotpipe.core.serialization import ELSEWHERE, dumps, from_json, to_json
-from aotpipe.core.stages import Canonical, Finding, Lowered
+from aotpipe.core.stages import Finding, Lowered
 from aotpipe.model import source_files
 from aotpipe.runtime import goldens as goldens_file
 from aotpipe.runtime import tensor_file, toolchain
@@ -79,11 +79,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A prepared model, its key in the store (None where it is not kept), and how to get the model."""
+    """A prepared model, its key in the store (None where it is not kept), and the chain that makes it."""
 
     prepared: Prepared
     key: str | None
-    canonical: Callable[[], Canonical]
+    chain: Chain
 
 
 def digest_of(loadable: Loadable, lowered: Mapping[ModuleKey, Lowered], goldens: bytes) -> str:
@@ -111,7 +111,7 @@ def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Se
     chain, key = Chain(request, cache.recorder), request.key
     if key is None or cache.store is None:
         made = _through_torch(chain, compiling, folder)
-        return Ready(prepared=made, key=None, canonical=lambda: chain.canonical)
+        return Ready(prepared=made, key=None, chain=chain)
     with recorded_reads(exclude=(*exclude, folder, cache.store.root)) as reads:
         made = _through_torch(chain, compiling, folder)
         dependencies = reads.dependencies(extra_packages=toolchain.PACKAGES)
@@ -123,7 +123,7 @@ def prepare(request: Request, compiling: Compiling, *, folder: Path, exclude: Se
         Record(name=made.name, snapshot=dependencies, prepared=prepared_key).save(cache, key)
         if before is not None and before.prepared != prepared_key:
             cache.store.remove("prepared", before.prepared)  # nobody will ask for it again
-    return Ready(prepared=made, key=prepared_key, canonical=lambda: chain.canonical)
+    return Ready(prepared=made, key=prepared_key, chain=chain)
 
 
 def _from_store(request: Request, cache: Cache, folder: Path) -> Ready | None:
@@ -136,8 +136,7 @@ def _from_store(request: Request, cache: Cache, folder: Path) -> Ready | None:
         with cache.recorder.stage(stage) as running:
             running.cached = True
     cache.recorder.found(found.findings)
-    again = Chain(request, Recorder())
-    return Ready(prepared=found, key=record.prepared, canonical=lambda: again.canonical)
+    return Ready(prepared=found, key=record.prepared, chain=Chain(request, Recorder()))
 
 
 def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import aotpipe
 from aotpipe.backends.iree.compile import compiler
-from aotpipe.build import matrix
+from aotpipe.build import chain, matrix
 from aotpipe.build.cache import Cache
+from aotpipe.build.chain import Chain
 from aotpipe.build.compile_stage import CompileSettings, Compiling
 from aotpipe.build.events import Recorder
 from aotpipe.build.prepared import Ready
+from aotpipe.build.request import Request
 from aotpipe.core.coverage import UNKNOWN, Coverage, Goal
 from aotpipe.core.serialization import dumps, loads
-from aotpipe.core.stages import Compiled, Parity, ParityCase, Status, Validated
+from aotpipe.core.stages import Compiled, Legal, Lowered, Parity, ParityCase, Status, Validated
 from aotpipe.core.targets import Target, expand
-from aotpipe.errors import CompileFailed, NotCovered, ParityError, SourceLine
+from aotpipe.errors import CompileFailed, LowerFailed, NotCovered, ParityError, SourceLine
 from aotpipe.runtime import toolchain
 from aotpipe.runtime.store import digest, file_digest
 from aotpipe.runtime.worker import Worker
@@ -29,6 +34,8 @@ from tests.unit.build import samples
 from tests.unit.build.reports import REPORT
 from tests.unit.build.samples import Compiler
 
+# A Chain of a request of which nobody asks for the model.
+NO_CHAIN = Chain(Request(model="no_such_model.py"), Recorder())
 TARGETS = expand(["iree-cpu-host", "iree-cpu-x86_64", "iree-vmvx"])
 HOST, PORTABLE, BYTECODE = TARGETS
 
@@ -45,7 +52,7 @@ def cache(recorder: Recorder) -> Cache:
 
 @pytest.fixture
 def ready(tmp_path: Path) -> Ready:
-    return Ready(prepared=samples.prepared(tmp_path), key=None, canonical=lambda: pytest.fail("model made"))
+    return Ready(prepared=samples.prepared(tmp_path), key=None, chain=NO_CHAIN)
 
 
 def run(ready: Ready, cache: Cache, recorder: Recorder) -> dict[Target, matrix.Result]:
@@ -268,15 +275,70 @@ def test_a_program_is_not_covered_where_less_was_reached_or_nothing_is_known() -
     assert matrix.covered(failed, UNKNOWN, 100.0) is failed
 
 
-def test_where_several_backends_ran_the_error_names_the_outlier(tmp_path: Path) -> None:
-    lowered = dict(samples.prepared(tmp_path).lowered)
+def test_where_several_backends_ran_the_error_names_the_outlier(ready: Ready, cache: Cache) -> None:
+    lowered = dict(ready.prepared.lowered)
     lowered["xla"] = replace(lowered["iree"], dialect="stablehlo")
+    both = replace(ready, prepared=replace(ready.prepared, lowered=lowered))
     [xla] = expand(["xla-cpu-host"])
-    results = matrix.triangulated({HOST: _validated(HOST, passed=False), xla: _validated(xla)}, lowered)
-    error = results[HOST]
+    with Compiling([HOST], settings=CompileSettings(), cache=cache) as compiling:
+        results = {HOST: _validated(HOST), xla: _validated(xla, passed=False)}
+        results = matrix.triangulated(results, both, compiling)
+    error = results[xla]
     assert isinstance(error, ParityError)
-    assert "the outlier is iree-cpu-host" in error.reason
-    assert error.reason.endswith("float64, eager and xla-cpu-host agree")
+    assert "the outlier is xla-cpu-host" in error.reason
+    assert error.reason.endswith("float64, eager and iree-cpu-host agree")
+
+
+class Apart(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) - torch.cos(y)
+
+
+@pytest.mark.parametrize(("asked", "other"), [("torch", "stablehlo"), ("stablehlo", "torch")])
+def test_a_wrong_program_of_iree_is_compared_with_one_of_the_other_dialect(
+    asked: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower = chain.lower_for_iree
+
+    def wrong(legal: Legal) -> Lowered:
+        lowered = lower(legal)
+        if legal.dialect != asked:
+            return lowered
+        module = re.sub(rb"torch\.aten\.sub|stablehlo\.subtract", _added, lowered.module)
+        assert module != lowered.module
+        return replace(lowered, module=module)
+
+    monkeypatch.setattr(chain, "lower_for_iree", wrong)
+    args = (torch.rand(5) + 1, torch.rand(5))
+    with pytest.raises(ParityError) as caught:
+        aotpipe.build(Apart(), args=args, targets=["iree-vmvx"], dialect=asked, out=tmp_path / "out")
+    said = f"float64, eager and iree-vmvx by the {other} dialect agree"
+    assert "`output` of forward (example): the outlier is iree-vmvx (iree-vmvx gives" in caught.value.reason
+    assert said in caught.value.reason
+
+
+def _added(found: re.Match[bytes]) -> bytes:
+    return {b"torch.aten.sub": b"torch.aten.add", b"stablehlo.subtract": b"stablehlo.add"}[found[0]]
+
+
+def test_where_the_other_dialect_has_no_program_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower = chain.lower_for_iree
+
+    def wrong(legal: Legal) -> Lowered:
+        if legal.dialect == "stablehlo":
+            raise LowerFailed("there is no form of it")
+        lowered = lower(legal)
+        return replace(lowered, module=lowered.module.replace(b"torch.aten.sub", b"torch.aten.add"))
+
+    monkeypatch.setattr(chain, "lower_for_iree", wrong)
+    args = (torch.rand(5) + 1, torch.rand(5))
+    with pytest.raises(ParityError) as caught:
+        aotpipe.build(Apart(), args=args, targets=["iree-vmvx"], out=tmp_path / "out")
+    assert caught.value.reason.endswith(
+        "iree-vmvx by the stablehlo dialect says nothing: there is no form of it"
+    )
 
 
 def test_what_a_program_was_not_compared_on_is_not_covered() -> None:
