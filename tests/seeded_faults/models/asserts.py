@@ -22,7 +22,7 @@ class Model(torch.nn.Module):
             assert x.min() > -44, "too low"
             x = x / 2
             n += 1
-        position = (x[0] * 9).to(torch.int64)
+        position = (x[1] * 12).to(torch.int64)
         return x * 2, self.table[position], n, total
 
 

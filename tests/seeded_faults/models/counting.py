@@ -18,6 +18,7 @@ class Model(torch.nn.Module):
         third, at = x.kthvalue(3)
         middle = x.median()
         numbers = x.nanmedian()
+        roots = x.sqrt().median()
         where = torch.nonzero_static(x > 0.25, size=5)
         times = torch.repeat_interleave(x, torch.tensor([0, 2, 1, 0, 3, 1, 1, 0]), output_size=8)
         return (
@@ -30,6 +31,7 @@ class Model(torch.nn.Module):
             at,
             middle,
             numbers,
+            roots,
             where,
             times,
             x.argsort(stable=True),

@@ -13,10 +13,12 @@ class Model(torch.nn.Module):
         cut = torch.div(a, b, rounding_mode="trunc")
         rest = a % b
         same = torch.fmod(a, b)
-        left = a << (b.abs() % 70)
-        right = a >> (b.abs() % 70)
+        left = a << (b.abs() * 9)
+        right = a >> (b.abs() * 9)
+        known = torch.div(a.clamp(0, 0) - 7, 2, rounding_mode="trunc")
         big = a * 4611686018427387904 + b
-        return down, cut, rest, same, left, right, big, a.to(torch.int32) * 3, (a.to(torch.int8) + 100)
+        narrow = a.to(torch.int32) * 3, a.to(torch.int8) + 100
+        return down, cut, rest, same, left, right, known, big, narrow
 
 
 SPEC = Spec(

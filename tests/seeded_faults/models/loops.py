@@ -22,6 +22,8 @@ class Model(torch.nn.Module):
             total = total + y.sum()
         else:
             total = total + 100
+        if x[1] > 2:
+            total = total + torch.tensor(2.0)
         k = 0
         while k < x[0].abs():
             k += 2
