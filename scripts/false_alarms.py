@@ -5,7 +5,9 @@ usage: false_alarms.py --record FILE.jsonl [--only PART]... [--seeds FIRST:LAST]
 The models are those of `models/`, torch's own examples of torch.export, and random programs of control flow
 (`tests/programs`). Each gets a line of the record, and one that has a line is not built again, so that a
 sweep that was cut goes on where it ended. A model that the compiler refuses with a typed error before there
-is a program is `refused`: it is no build. The exit code is 1 where a build failed in the gate.
+is a program is `refused`: it is no build. A program that the gate calls unproven is `vacuous`, and no build
+to count, where eager too gives one answer to many random calls. The exit code is 1 where a build failed in
+the gate.
 
 A line also says what the calls reach of the model, and how long the search for them took.
 """
@@ -13,12 +15,13 @@ A line also says what the calls reach of the model, and how long the search for 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +29,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 TARGET: Final = "iree-cpu-host"
+_DRAWS: Final = 200
+"""Random calls of eager that say whether a model gives one answer to all."""
 ALARMS: Final = ("ParityError", "NotRepeatable", "ProgramCrashed", "EagerFailed")
 """Errors of the gate: of a correct model each is a false alarm."""
 PARTS: Final = ("models", "exportdb", "python", "ops")
@@ -137,12 +142,49 @@ def judged(made: Callable[[Path], Any]) -> dict[str, Any]:
             }
         except AotpipeError as error:
             name = type(error).__name__
-            verdict = "unproven" if name == "Unproven" else "failed" if name in ALARMS else "refused"
+            verdict = "failed" if name in ALARMS else "refused"
+            if name == "Unproven":
+                verdict = "vacuous" if _gives_one_answer(model) else "unproven"
             said = f"{name}: {error.message}"[:400]
         except Exception as error:  # noqa: BLE001  # nothing but a typed error may leave a build
             verdict, said = "failed", f"{type(error).__name__}: {error}"[:400]
     wall_s = round(time.perf_counter() - started, 2)
     return {"verdict": verdict, "said": said, **reached, "search_s": round(sum(took), 2), "wall_s": wall_s}
+
+
+def _gives_one_answer(spec: Any) -> bool:
+    """Whether eager gives one answer to all of many random calls, those that it raises on apart."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    model, [entry] = spec.build(), spec.entry_points.values()
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(given: Any) -> Any:
+        if not isinstance(given, torch.Tensor):
+            return given
+        if given.dtype is torch.bool:
+            return torch.rand(given.shape, generator=generator) > 0.5
+        scale = 10.0 ** float(torch.randint(-2, 4, (), generator=generator))
+        return (torch.randn(given.shape, generator=generator) * scale).to(given.dtype)
+
+    answers: list[list[Any]] = []
+    for _ in range(_DRAWS):
+        args, kwargs = tree_map(drawn, (entry.args, dict(entry.kwargs)))
+        with suppress(Exception), torch.no_grad():
+            answers.append(tree_leaves(copy.deepcopy(model)(*args, **kwargs)))
+    return all(_are_equal(answers[0], answer) for answer in answers)
+
+
+def _are_equal(left: list[Any], right: list[Any]) -> bool:
+    import torch
+
+    def is_equal(one: Any, other: Any) -> bool:
+        if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+            return bool(one == other)
+        return one.shape == other.shape and bool((one == other).all())
+
+    return len(left) == len(right) and all(map(is_equal, left, right))
 
 
 def summary(lines: list[dict[str, Any]]) -> str:

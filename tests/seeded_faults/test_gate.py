@@ -7,9 +7,23 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import aotpipe
+from aotpipe.errors import Unproven
+from aotpipe.model.spec import as_spec
 from scripts import false_alarms, gate
 from tests.faults.faults import ROOT
+
+
+class _Scaled(torch.nn.Module):
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.number
+
 
 JUDGES = {line.name: line.judge for line in gate.LINES}
 
@@ -57,3 +71,15 @@ def test_what_is_no_model_and_what_is_refused_are_no_builds() -> None:
         raise RuntimeError("no")
 
     assert false_alarms.judged(raises)["verdict"] == "no program"
+
+
+@pytest.mark.parametrize(("number", "verdict"), [(0.0, "vacuous"), (1e-3, "unproven")])
+def test_a_model_of_one_answer_is_no_build_that_failed(
+    number: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unproven(*_: object, **__: object) -> None:
+        raise Unproven("no output says whether it is right")
+
+    monkeypatch.setattr(aotpipe, "build", unproven)
+    model = as_spec(_Scaled(number), args=(torch.ones(3),))
+    assert false_alarms.judged(lambda _: model)["verdict"] == verdict
