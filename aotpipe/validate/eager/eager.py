@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.example_call import uncompiled
-from aotpipe.core.dtypes import Array
+from aotpipe.core.dtypes import Array, is_inexact, numpy_dtype
 from aotpipe.core.precision import Precision as Policy
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import CanonicalEntry
@@ -84,7 +85,8 @@ class Eager:
                 self._entries.setdefault(name, self._entries[each.specializes])
         self._is_wide = precision == "float64"
         self._outputs = {
-            name: {leaf.name for leaf in signature.tensor_outputs} for name, signature in signatures.items()
+            name: {leaf.name: leaf.dtype for leaf in signature.tensor_outputs}
+            for name, signature in signatures.items()
         }
         self._noise = noise
         self._policy = policy
@@ -124,9 +126,10 @@ class Eager:
                 raise OtherResults(len(names), [*map(to_numpy, found)])
             named = dict(zip(names, found, strict=True))
             # What a call writes into an input is an output, where the signature has it.
-            outputs = self._outputs.get(name, ())
+            outputs = self._outputs.get(name, {})
             named |= {MUTATED + key: leaf for key, leaf in leaves.items() if MUTATED + key in outputs}
-            return {key: array for key, leaf in named.items() if (array := to_numpy(leaf)) is not None}
+            arrays = {key: _array(leaf, outputs.get(key)) for key, leaf in named.items()}
+            return {key: array for key, array in arrays.items() if array is not None}
 
     def time(
         self, inputs: Mapping[str, Array], *, entry_point: str, samples: int, reset: bool = False
@@ -210,6 +213,21 @@ class Eager:
             generator = torch.Generator().manual_seed(self._noise)
             return lambda tensor: _noisy(self._widened(tensor), generator, self._lower, spare_whole=False)
         return widened if self._is_wide else None
+
+
+def _array(leaf: Any, dtype: str | None) -> Array | None:
+    """A result as an array; a number of Python in the dtype of the output, where that holds it.
+
+    On one path a model may give a count, and on another a tensor of floats.
+    """
+    found = to_numpy(leaf)
+    if found is None or dtype is None or not isinstance(leaf, int | float):
+        return found
+    wanted = numpy_dtype(dtype)
+    with np.errstate(all="ignore"):
+        number = found.astype(wanted)
+    is_rounded = isinstance(leaf, float) and is_inexact(wanted)
+    return number if is_rounded or number == leaf else found
 
 
 def _noisy(

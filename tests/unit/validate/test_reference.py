@@ -321,3 +321,32 @@ def test_a_record_is_asked_under_noise_after_those_before_it(monkeypatch: pytest
     assert [len(golden.unsure) for golden in found.goldens] == [0, 1, 0]
     assert all(cases == ["run/0", "run/1", "run/2"] for cases in asked)
     assert len(asked) > validate_reference._NOISES
+
+
+def test_a_number_of_python_is_compared_in_the_dtype_of_its_output() -> None:
+    """On the other path it is a tensor of floats, and a program has one dtype for both."""
+
+    class Loss(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            loss = 0
+            if x.sum() > 0:
+                loss = x.abs().sum()
+            return x * 2, loss
+
+    found = _reference(Loss(), torch.ones(3), value_ranges={"x": (-2, 2)})
+    losses = [golden.outputs["output.1"] for golden in found.goldens]
+    assert {loss.dtype.name for loss in losses} == {"float32"}
+    assert 0 in losses
+    assert len({float(loss) for loss in losses}) > 1
+
+
+def test_a_number_that_the_dtype_of_its_output_does_not_hold_stays_what_it_is() -> None:
+    class Large(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            count = 2**24 + 1
+            if x.sum() > 0:
+                count = x.abs().sum()
+            return count
+
+    found = _reference(Large(), torch.ones(3), value_ranges={"x": (-2, 2)})
+    assert "int64" in {golden.outputs["output"].dtype.name for golden in found.goldens}
