@@ -227,7 +227,7 @@ def _array(leaf: Any, dtype: str | None) -> Array | None:
     with np.errstate(all="ignore"):
         number = found.astype(wanted)
     is_rounded = isinstance(leaf, float) and is_inexact(wanted)
-    return number if is_rounded or number == leaf else found
+    return number if is_rounded or number.item() == leaf else found
 
 
 def _noisy(
