@@ -147,7 +147,7 @@ class Liveness:
     """What is read after each statement of a function, before or after its jumps became flags.
 
     `after` knows the branches too that are made when jumps are taken out later; `left` and `first` are right
-    for code without jumps, as `tools.rewrite` has it.
+    for code without jumps, as `passes.codegen` has it.
 
     Attributes:
         first: What the function reads before it sets it.

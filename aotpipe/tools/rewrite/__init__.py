@@ -28,12 +28,13 @@ from aotpipe.core.stages import Canonical, Exported
 from aotpipe.errors import AotpipeError, RewriteFailed
 from aotpipe.export import strategies
 from aotpipe.model import reference, source
+from aotpipe.passes.codegen.code import Code
+from aotpipe.passes.codegen.expression_rewrites import Unsupported
+from aotpipe.passes.codegen.from_graph import generate_class
+from aotpipe.passes.codegen.from_source import register, rewrite_source
 from aotpipe.runtime.store import workspace
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.from_graph import generate_class
-from aotpipe.tools.rewrite.from_source import register, rewrite_source
 from aotpipe.tools.rewrite.proof import REPORT, Proof, prove
-from aotpipe.tools.rewrite.result import Code, Way, Written
+from aotpipe.tools.rewrite.result import Way, Written
 
 __all__ = ["Written", "written"]
 

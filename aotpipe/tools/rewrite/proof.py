@@ -32,10 +32,10 @@ from aotpipe.export import resized_examples
 from aotpipe.export.strategies import torch_shapes
 from aotpipe.export.tracing import quiet
 from aotpipe.passes import hops
+from aotpipe.passes.codegen.nodes import writes
 from aotpipe.passes.flatten import state_spec
 from aotpipe.runtime.goldens import compare
 from aotpipe.tools.rewrite.coverage import Coverage, counting, limited, variants
-from aotpipe.tools.rewrite.nodes import writes
 from aotpipe.validate import reference
 from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
 from aotpipe.validate.inputs import Call, plan

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from aotpipe.core.serialization import fields_of
 from aotpipe.core.stages import Finding
 from aotpipe.model import source
+from aotpipe.passes.codegen.code import Code
 from aotpipe.runtime import temporary
 from aotpipe.runtime.store import typed_os_errors
 
 if TYPE_CHECKING:
-    import torch
-
     from aotpipe.tools.rewrite.proof import Proof
 
 Way = Literal["source", "graph"]
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
-    """A written module.
-
-    Attributes:
-        state: The buffers that calls change; `reset()` makes them what they were.
-        tensors: What goes into a file of tensors beside it, by name.
-        attributes: Of edited source, the attributes that became buffers, by path, with their dtypes.
-        is_edited: Whether it is the model's own source, edited, so that its classes take what they took.
-    """
-
-    text: str
-    class_name: str
-    methods: Mapping[str, str]
-    state: tuple[str, ...]
-    tensors: Mapping[str, torch.Tensor]
-    is_edited: bool = False
-    attributes: Mapping[str, torch.dtype] = field(default_factory=dict)
-
-    def write(self, path: Path, tensors: Path) -> None:
-        """Write the source to one file, and the tensors, where there are any, to another."""
-        path.write_text(self.text, encoding="utf-8")
-        if self.tensors:
-            import torch
-
-            torch.save(dict(self.tensors), tensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from torch import nn
 import aotpipe
 from aotpipe.core.serialization import fields_of
 from aotpipe.errors import RewriteFailed
+from aotpipe.passes.codegen.from_graph import generate_class
 from aotpipe.tools.rewrite import proved
-from aotpipe.tools.rewrite.from_graph import generate_class
 
 X = torch.arange(3.0)
 

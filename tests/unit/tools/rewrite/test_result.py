@@ -14,7 +14,6 @@ import torch
 import aotpipe
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.errors import StoreError
-from aotpipe.tools.rewrite.result import Code
 
 MODEL = """import torch
 
@@ -76,9 +75,3 @@ def test_what_cannot_be_saved_leaves_both_files_as_they_were(tmp_path: Path, mon
             with pytest.raises(StoreError):
                 other.save(target)
         assert {path: path.read_bytes() for path in target.parent.iterdir()} == before
-
-
-def test_code_is_frozen():
-    code = Code(text="", class_name="Net", methods={"forward": "forward"}, state=(), tensors={})
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        code.text = "x"

@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite.op_syntax import Leaf
-from aotpipe.tools.rewrite.syntax import call, is_name, item, literal, method, name, of_tensor
+from aotpipe.passes.codegen.op_syntax import Leaf
+from aotpipe.passes.codegen.syntax import call, is_name, item, literal, method, name, of_tensor
 
 Statements = list[ast.stmt]
 _LISTS: Final = (nn.ModuleList, nn.Sequential)

@@ -11,10 +11,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import aotpipe
-from aotpipe.tools.rewrite import from_graph
-from aotpipe.tools.rewrite.from_graph import class_name_of, generate_class
-from aotpipe.tools.rewrite.graph_codegen import Writer
-from aotpipe.tools.rewrite.syntax import name
+from aotpipe.passes.codegen import from_graph
+from aotpipe.passes.codegen.from_graph import class_name_of, generate_class
+from aotpipe.passes.codegen.graph_codegen import Writer
+from aotpipe.passes.codegen.syntax import name
 
 X = torch.arange(3.0)
 

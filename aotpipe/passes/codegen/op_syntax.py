@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 
-from aotpipe.tools.rewrite.nodes import ATEN
-from aotpipe.tools.rewrite.syntax import call, method, tuple_of
+from aotpipe.passes.codegen.nodes import ATEN
+from aotpipe.passes.codegen.syntax import call, method, tuple_of
 
 Args = Sequence[ast.expr]
 Kwargs = Mapping[str, ast.expr]

@@ -16,7 +16,7 @@ from aotpipe.canonicalize.rewrite.dataflow import Liveness, reads
 from aotpipe.canonicalize.rewrite.desugaring import Matches
 from aotpipe.canonicalize.rewrite.jump_elimination import DONE, SKIP, STOP, Returns, jumps, without_jumps
 from aotpipe.canonicalize.trace.decisions import Decision
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported
+from aotpipe.passes.codegen.expression_rewrites import Unsupported
 
 Block = list[ast.stmt]
 

@@ -25,14 +25,14 @@ from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.core.stages import Exported
 from aotpipe.model import source
 from aotpipe.passes import hops, ops
-from aotpipe.tools.rewrite import syntax
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.from_graph import definition_of
-from aotpipe.tools.rewrite.function_rewrites import rewrite_function
-from aotpipe.tools.rewrite.nodes import writes
-from aotpipe.tools.rewrite.result import Code
-from aotpipe.tools.rewrite.staged_statements import assigned
-from aotpipe.tools.rewrite.syntax import call, dotted, literal, method, text_of
+from aotpipe.passes.codegen import syntax
+from aotpipe.passes.codegen.code import Code
+from aotpipe.passes.codegen.expression_rewrites import Unsupported
+from aotpipe.passes.codegen.from_graph import definition_of
+from aotpipe.passes.codegen.function_rewrites import rewrite_function
+from aotpipe.passes.codegen.nodes import writes
+from aotpipe.passes.codegen.staged_statements import assigned
+from aotpipe.passes.codegen.syntax import call, dotted, literal, method, text_of
 
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 _NATURAL: Final = {int: torch.int64, float: torch.float64, bool: torch.bool}

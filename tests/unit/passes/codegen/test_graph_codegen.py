@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.example_call import uncompiled
-from aotpipe.tools.rewrite.graph_cleanup import simplify
-from aotpipe.tools.rewrite.graph_codegen import Writer
-from aotpipe.tools.rewrite.syntax import name, text_of
-from tests.unit.tools.rewrite.graph import graph
+from aotpipe.passes.codegen.graph_cleanup import simplify
+from aotpipe.passes.codegen.graph_codegen import Writer
+from aotpipe.passes.codegen.syntax import name, text_of
+from tests.unit.passes.codegen.graph import graph
 
 X = torch.arange(6.0).reshape(2, 3) - 2
 Y = X.abs() + 1

@@ -19,9 +19,9 @@ from aotpipe.canonicalize.rewrite.expressions import is_talk
 from aotpipe.canonicalize.rewrite.jump_elimination import DONE, RESULT, SKIP, STOP
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Leaf
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported, joined, negated
-from aotpipe.tools.rewrite.staged_statements import assigned
-from aotpipe.tools.rewrite.syntax import call, free_name, item, literal, method, name, tuple_of
+from aotpipe.passes.codegen.expression_rewrites import Unsupported, joined, negated
+from aotpipe.passes.codegen.staged_statements import assigned
+from aotpipe.passes.codegen.syntax import call, free_name, item, literal, method, name, tuple_of
 
 NUMBER: Final = (bool, int, float)
 _NATURAL: Final = {bool: torch.bool, int: torch.int64, float: torch.float32}

@@ -21,11 +21,11 @@ from aotpipe.canonicalize.rewrite.ast_builders import assign
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry
 from aotpipe.model.source import signature_of
 from aotpipe.passes import hops
-from aotpipe.tools.rewrite.graph_cleanup import simplify
-from aotpipe.tools.rewrite.graph_codegen import Writer, results_of
-from aotpipe.tools.rewrite.nodes import unlifted, writes
-from aotpipe.tools.rewrite.result import Code
-from aotpipe.tools.rewrite.syntax import (
+from aotpipe.passes.codegen.code import Code
+from aotpipe.passes.codegen.graph_cleanup import simplify
+from aotpipe.passes.codegen.graph_codegen import Writer, results_of
+from aotpipe.passes.codegen.nodes import unlifted, writes
+from aotpipe.passes.codegen.syntax import (
     call,
     dotted,
     function,
@@ -37,7 +37,7 @@ from aotpipe.tools.rewrite.syntax import (
     text_of,
     tuple_of,
 )
-from aotpipe.tools.rewrite.weights import ModuleContents
+from aotpipe.passes.codegen.weights import ModuleContents
 
 
 def generate_class(exported: Exported, stem: str = "model", *, direct: bool = False) -> Code:

@@ -14,9 +14,9 @@ import torch
 from torch.fx import GraphModule, Node
 
 from aotpipe.passes import hops
+from aotpipe.passes.codegen.nodes import ATEN, has_writes, is_effect, parts, replacement
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.if_conversion import are_alike
-from aotpipe.tools.rewrite.nodes import ATEN, has_writes, is_effect, parts, replacement
 
 
 def simplify(graph: GraphModule) -> None:

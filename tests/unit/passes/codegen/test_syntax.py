@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aotpipe.errors import SourceLine
-from aotpipe.tools.rewrite import syntax
-from aotpipe.tools.rewrite.syntax import WIDTH, text_of
+from aotpipe.passes.codegen import syntax
+from aotpipe.passes.codegen.syntax import WIDTH, text_of
 
 
 def text(value: object) -> str:

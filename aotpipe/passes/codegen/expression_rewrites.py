@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aotpipe.canonicalize.rewrite.ast_builders import later
 from aotpipe.canonicalize.trace.decisions import Decision, Span
-from aotpipe.tools.rewrite.syntax import call, dotted, method, tuple_of
+from aotpipe.passes.codegen.syntax import call, dotted, method, tuple_of
 
 _SIMPLE: Final = (ast.Name, ast.Constant, ast.Attribute)
 # Of math: what torch has under the same name.

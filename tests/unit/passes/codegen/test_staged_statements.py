@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aotpipe.canonicalize.trace.decisions import Decision
-from aotpipe.tools.rewrite import staged_statements
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.staged_statements import Lowering
+from aotpipe.passes.codegen import staged_statements
+from aotpipe.passes.codegen.expression_rewrites import Unsupported
+from aotpipe.passes.codegen.staged_statements import Lowering
 
 LOOP = """def f(x, items):
     for i in range(9):

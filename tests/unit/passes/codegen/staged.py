@@ -11,8 +11,8 @@ from torch import nn
 
 import aotpipe
 from aotpipe.canonicalize.trace import decisions
-from aotpipe.tools.rewrite.function_rewrites import rewrite_function
-from aotpipe.tools.rewrite.syntax import text_of
+from aotpipe.passes.codegen.function_rewrites import rewrite_function
+from aotpipe.passes.codegen.syntax import text_of
 
 
 class Model(nn.Module):

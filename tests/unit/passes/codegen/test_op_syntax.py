@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from aotpipe.tools.rewrite import op_syntax
-from aotpipe.tools.rewrite.op_syntax import module_call
-from aotpipe.tools.rewrite.syntax import dotted, literal, name
+from aotpipe.passes.codegen import op_syntax
+from aotpipe.passes.codegen.op_syntax import module_call
+from aotpipe.passes.codegen.syntax import dotted, literal, name
 
 ATEN = torch.ops.aten
 X = torch.arange(12.0).reshape(3, 4)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from aotpipe.tools.rewrite.nodes import unlifted
+from aotpipe.passes.codegen.nodes import unlifted
 
 
 class Calling(nn.Module):

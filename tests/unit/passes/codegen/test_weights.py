@@ -7,8 +7,8 @@ import ast
 import torch
 from torch import nn
 
-from aotpipe.tools.rewrite.syntax import text_of
-from aotpipe.tools.rewrite.weights import ModuleContents
+from aotpipe.passes.codegen.syntax import text_of
+from aotpipe.passes.codegen.weights import ModuleContents
 
 
 class Net(nn.Module):

@@ -27,11 +27,11 @@ from aotpipe.canonicalize.rewrite.dataflow import reads
 from aotpipe.canonicalize.rewrite.expressions import is_talk
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import Undefined
-from aotpipe.tools.rewrite import statements
-from aotpipe.tools.rewrite.expression_rewrites import ExpressionRewriter, Unsupported, negated
-from aotpipe.tools.rewrite.staged_statements import Lowering, assigned, item_written, needed
-from aotpipe.tools.rewrite.statements import Facts
-from aotpipe.tools.rewrite.syntax import call, function, method, name, tuple_of
+from aotpipe.passes.codegen import statements
+from aotpipe.passes.codegen.expression_rewrites import ExpressionRewriter, Unsupported, negated
+from aotpipe.passes.codegen.staged_statements import Lowering, assigned, item_written, needed
+from aotpipe.passes.codegen.statements import Facts
+from aotpipe.passes.codegen.syntax import call, function, method, name, tuple_of
 
 Block = list[ast.stmt]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.unit.tools.rewrite.staged import written
+from tests.unit.passes.codegen.staged import written
 
 X = torch.tensor([1.0, -2.0, 3.0])
 ONE = torch.tensor(1)

@@ -9,10 +9,10 @@ import torch
 
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, join_values
-from aotpipe.tools.rewrite import statements
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.statements import Counter, counter
-from aotpipe.tools.rewrite.syntax import name
+from aotpipe.passes.codegen import statements
+from aotpipe.passes.codegen.expression_rewrites import Unsupported
+from aotpipe.passes.codegen.statements import Counter, counter
+from aotpipe.passes.codegen.syntax import name
 
 
 def body(text: str) -> list[ast.stmt]:

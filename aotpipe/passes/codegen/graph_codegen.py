@@ -18,9 +18,9 @@ from torch.fx import GraphModule, Node
 
 from aotpipe.model import source
 from aotpipe.passes import hops
-from aotpipe.tools.rewrite import nodes, op_syntax
-from aotpipe.tools.rewrite.nodes import ATEN
-from aotpipe.tools.rewrite.syntax import (
+from aotpipe.passes.codegen import nodes, op_syntax
+from aotpipe.passes.codegen.nodes import ATEN
+from aotpipe.passes.codegen.syntax import (
     call,
     free_name,
     function,

@@ -10,10 +10,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.example_call import uncompiled
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported
+from aotpipe.passes.codegen.expression_rewrites import Unsupported
 from tests.sweep import sweep
-from tests.unit.tools.rewrite.graph import Calling
-from tests.unit.tools.rewrite.staged import written
+from tests.unit.passes.codegen.graph import Calling
+from tests.unit.passes.codegen.staged import written
 
 X = torch.tensor([1.0, -2.0, 3.0])
 

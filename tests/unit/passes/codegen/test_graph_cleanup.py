@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from aotpipe.tools.rewrite.graph_cleanup import simplify
+from aotpipe.passes.codegen.graph_cleanup import simplify
 from tests.sweep import sweep
-from tests.unit.tools.rewrite.graph import graph, node
+from tests.unit.passes.codegen.graph import graph, node
 
 # torch's own, when it copies a graph.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")

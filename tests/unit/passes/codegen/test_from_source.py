@@ -13,9 +13,9 @@ import aotpipe
 from aotpipe.build import steps
 from aotpipe.canonicalize.trace import decisions
 from aotpipe.model import spec
-from aotpipe.tools.rewrite import from_source
-from aotpipe.tools.rewrite.expression_rewrites import Unsupported
-from aotpipe.tools.rewrite.from_source import rewrite_source
+from aotpipe.passes.codegen import from_source
+from aotpipe.passes.codegen.expression_rewrites import Unsupported
+from aotpipe.passes.codegen.from_source import rewrite_source
 
 FILE = '''"""A model."""
 

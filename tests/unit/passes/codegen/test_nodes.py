@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from aotpipe.model import source
-from aotpipe.tools.rewrite import nodes, op_syntax
-from aotpipe.tools.rewrite.nodes import Lines, is_own_copy, writes
-from tests.unit.tools.rewrite.graph import graph, node, program
+from aotpipe.passes.codegen import nodes, op_syntax
+from aotpipe.passes.codegen.nodes import Lines, is_own_copy, writes
+from tests.unit.passes.codegen.graph import graph, node, program
 
 ATEN = torch.ops.aten
 X = torch.ones(4)
