@@ -28,7 +28,7 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Symbol
 from aotpipe.core.stages import Canonical, Compiled, Dialect, Exported, Finding, Legal, Lowered
 from aotpipe.core.targets import Target
-from aotpipe.errors import AotpipeError, LowerFailed, SpecInvalid
+from aotpipe.errors import AotpipeError, LowerFailed, RewriteFailed, SpecInvalid, StoreError
 from aotpipe.islands.sites import recording
 from aotpipe.model.garbage_collector import import_torch, rarer_collections
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
@@ -41,6 +41,7 @@ from aotpipe.validate import Loadable
 if TYPE_CHECKING:
     import torch
 
+    from aotpipe.canonicalize.trace.decisions import Decision
     from aotpipe.validate.inputs import Call
     from aotpipe.validate.reference import Reference
 
@@ -53,6 +54,9 @@ class Chain:
     `exported` are programs in the model's own dtypes, where they were exported already; `rulesets` are what
     programs are legalized by, in place of the request's; `specialize` says whether an entry point may become
     several programs, each for a part of its sizes.
+
+    Attributes:
+        decisions: What the traces of `exported` made part of the graphs, once that was asked for.
     """
 
     def __init__(
@@ -69,6 +73,8 @@ class Chain:
         self._specialize = specialize and not request.islands
         self.rulesets = tuple(rulesets) or request.rulesets
         self._original: Canonical | None = None  # the model in floats, where it is quantized
+        self._traced: Exported | None = None  # before it is in another precision
+        self.decisions: tuple[Decision, ...] = ()
         if exported is not None:
             self.canonical = exported.canonical
             self.exported = self._narrowed(exported)
@@ -115,11 +121,47 @@ class Chain:
         model = self.canonical
         with self._tracing(go_on=True):
             with self.recorder.stage("export"):
+                from aotpipe.canonicalize.trace import decisions
                 from aotpipe.export import export
 
-                exported = export(model, specialize=self._specialize)
+                with decisions.recorded() as decided:
+                    exported = export(model, specialize=self._specialize)
+                decisions.keep(decided)
             self.recorder.found(exported.findings)
+            self._traced, self.decisions = exported, tuple(decided)
             return self._narrowed(exported)
+
+    @cached_property
+    def source_diff(self) -> str:
+        """A unified diff from the file of the model's class to the same model as it became a graph.
+
+        What it shows answered the example as the model does. It is empty where no value of a tensor decided
+        and no attribute is state, and for a model of which only its graph could be written.
+
+        Raises:
+            ExportFailed, StaticDim: The model cannot be one graph for all that may vary.
+        """
+        self.exported  # noqa: B018  # it makes what is read here
+        if self._traced is None or self.request.islands:
+            return ""  # what an island does is in no graph
+        from aotpipe.passes.codegen.expression_rewrites import Unsupported
+        from aotpipe.passes.codegen.from_source import edit_source, may_change
+        from aotpipe.validate.rewritten.proof import check
+
+        if not may_change(self._traced, self.decisions):
+            return ""
+        try:
+            edited = edit_source(self._traced, self.decisions)
+            if not edited.edits:
+                return ""
+            check(self._traced, edited.code())
+        except Unsupported:
+            return ""
+        # What is written may not be right, or not be loaded: the programs were made of the graph. A value of
+        # no form in Python is a TypeError of its writer; a file that was edited meanwhile may be no Python.
+        except (RewriteFailed, StoreError, TypeError, SyntaxError):
+            return ""
+        return edited.diff()
 
     def _narrowed(self, exported: Exported) -> Exported:
         """The same programs, of which a policy decides what is computed in fewer bits."""

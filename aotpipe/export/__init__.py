@@ -13,6 +13,7 @@ import torch
 from torch.export.graph_signature import TensorArgument
 
 from aotpipe.canonicalize.state.slots import State
+from aotpipe.canonicalize.trace import decisions
 from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 from aotpipe.errors import ExportFailed
@@ -30,7 +31,8 @@ def export(canonical: Canonical, *, specialize: bool = True) -> Exported:
             which is an entry point of the result's `canonical`.
 
     Returns:
-        The programs over one set of weights; `findings` holds the canonical's and the export's own.
+        The programs over one set of weights; `findings` holds the canonical's and the export's own. What the
+        traces of these programs decided is kept (`canonicalize.trace.decisions.recorded`).
 
     Raises:
         ExportFailed: torch.export refused an entry point.
@@ -41,20 +43,22 @@ def export(canonical: Canonical, *, specialize: bool = True) -> Exported:
         known = state
         pairs: list[tuple[CanonicalEntry, ExportedEntry]] = []
         findings = list(canonical.findings)
-        for entry in canonical.entries:
-            try:
-                fixes = len(canonical.entries) == 1  # another entry point may write the buffer
-                made, found, state = _export_entry(replace(entry, state=state, fixes_buffers=fixes))
-                pairs.append((entry, made))
-            except ExportFailed as refused:
-                if not specialize or not diagnosis.is_refused_for_sizes(refused):
-                    raise
-                more, found, state = _specialized(replace(entry, state=state), refused)
-                pairs += more
-            findings += found
+        with decisions.recorded() as decided:
+            for entry in canonical.entries:
+                try:
+                    fixes = len(canonical.entries) == 1  # another entry point may write the buffer
+                    made, found, state = _export_entry(replace(entry, state=state, fixes_buffers=fixes))
+                    pairs.append((entry, made))
+                except ExportFailed as refused:
+                    if not specialize or not diagnosis.is_refused_for_sizes(refused):
+                        raise
+                    more, found, state = _specialized(replace(entry, state=state), refused)
+                    pairs += more
+                findings += found
         # State that one entry point is found to keep is state of the others too.
         if state is known or len(pairs) == 1:
             break
+    decisions.keep(decided)
     entries, exported = zip(*pairs, strict=True)
     if len(entries) > len(canonical.entries):
         canonical = replace(canonical, entries=entries)
@@ -178,6 +182,7 @@ def _export_entry(entry: CanonicalEntry) -> tuple[ExportedEntry, list[Finding], 
     found = replace(found, kept_on_raise=tuple(sorted(traced.kept)))
     if not entry.guarded:
         specializations.require_no_comparison(entry, traced.program, found, traced.log)
+    decisions.keep(traced.decided)
     exported = ExportedEntry(name=entry.name, program=traced.program, signature=found)
     findings += [*traced.findings, *_unused(entry, exported), *_integer_outputs(entry, exported)]
     return exported, findings, traced.state or entry.state

@@ -35,7 +35,8 @@ from aotpipe.canonicalize.inputs import flat_module, pytrees
 from aotpipe.canonicalize.rewrite import path_scopes, staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
-from aotpipe.canonicalize.trace import constants, saved_results
+from aotpipe.canonicalize.trace import constants, decisions, saved_results
+from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
 from aotpipe.canonicalize.values import tensor_subclasses
@@ -60,7 +61,8 @@ _DECIDES: Final = "control-flow-in-graph"
 class Traced:
     """A program of torch.export's, the assumptions it was made under, and what to tell the user.
 
-    `kept` are the buffers that a call which fails an assert may leave changed.
+    `kept` are the buffers that a call which fails an assert may leave changed; `decided` is what this trace
+    made part of the graph, and none that was given up.
     """
 
     program: ExportedProgram
@@ -68,6 +70,7 @@ class Traced:
     findings: tuple[Finding, ...]
     state: State | None = None
     kept: frozenset[str] = frozenset()
+    decided: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,7 +405,7 @@ def _rewritten(
             return attempt(strategy)
         return tried
 
-    found, log, notes, *_ = attempt(strategy)
+    found, log, notes, *_, decided = attempt(strategy)
     while not isinstance(found, ExportedProgram):
         if isinstance(found, lift.UnknownState | StateRefused):
             raise found
@@ -419,11 +422,11 @@ def _rewritten(
             asking.add(code)
         else:
             _raise_refusal(entry, found, log, first)
-        found, log, notes, *_ = attempt(strategy)
+        found, log, notes, *_, decided = attempt(strategy)
     program = found
     if strategy.assumes_sizes and not resized_examples.agree(entry, program):
         if not strategy.all_sizes:
-            found, log, notes, *_ = attempt(replace(strategy, all_sizes=True))
+            found, log, notes, *_, decided = attempt(replace(strategy, all_sizes=True))
         if (
             found is program
             or not isinstance(found, ExportedProgram)
@@ -441,7 +444,7 @@ def _rewritten(
         where = source.of_definition(function)
         findings.append(entry.finding(_DECIDES, said, where=where))
     findings += [replace(note, entry_point=entry.name) for note in notes]
-    return Traced(program=program, log=log, findings=tuple(findings))
+    return Traced(program=program, log=log, findings=tuple(findings), decided=tuple(decided))
 
 
 def _asking(error: Exception) -> tuple[str, int, str] | None:
@@ -476,6 +479,7 @@ class _Tried(NamedTuple):
     needs: set[str]
     written: Collection[str] = ()
     unjoined: Sequence[tuple[CodeType, int]] = ()
+    decided: Sequence[Decision] = ()
 
 
 def _tried(
@@ -497,13 +501,20 @@ def _tried(
     operators = staging.staging(
         entry.module, asking=asking, upper_bounds=upper_bounds, values=values, **modes
     )
-    with operators as known, staging.swapped(codes, scopes), listening() as log, tracing.light_traces():
+    with (
+        operators as known,
+        staging.swapped(codes, scopes),
+        listening() as log,
+        tracing.light_traces(),
+        decisions.recorded() as decided,
+    ):
         try:
             program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
             lines = next((lines for refused, lines in known.unjoined if refused is error), ())
             return _Tried(error, log, (), known.needs, unjoined=lines)
-        return _Tried(program, log, tuple(known.findings), known.needs, constants.written())
+        written = constants.written()
+        return _Tried(program, log, tuple(known.findings), known.needs, written, decided=decided)
 
 
 def _deciding(

@@ -14,8 +14,8 @@ from torch.utils import _pytree as pytree
 import aotpipe
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.cli.tools import summary
-from aotpipe.tools import rewrite
 from aotpipe.tools.rewrite import Written
+from aotpipe.validate.rewritten.loading import loaded, made
 from tests.programs import generating, seeds, unedited
 from tests.programs.cases import case
 
@@ -53,10 +53,10 @@ def answers(module: Any, call: dict[str, Any]) -> list[torch.Tensor]:
 
 def compare(found: Written, model: nn.Module, calls: list[dict[str, Any]]) -> None:
     """Make calls of a model and of what was written, and compare the answers."""
-    with rewrite.loaded(found, "model.py") as (module, _):
-        made = rewrite.made(module, found, model)
+    with loaded(found, "model.py") as (module, _):
+        rewritten = made(module, found, model)
         for call in calls:
-            want, got = answers(model, call), answers(made, call)
+            want, got = answers(model, call), answers(rewritten, call)
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, check_dtype=False)
 
 

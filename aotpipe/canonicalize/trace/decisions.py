@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -59,8 +59,14 @@ _recording: ContextVar[list[Decision] | None] = ContextVar("recording", default=
 
 
 def recorded() -> AbstractContextManager[list[Decision]]:
-    """Keep what is decided while the body runs."""
+    """Keep what is decided while the body runs; a recording around it gets nothing of that."""
     return trace.held(_recording, [])
+
+
+def keep(decisions: Iterable[Decision]) -> None:
+    """Note what a recording inside of this one kept: that of a trace which is not given up."""
+    if (noted := _recording.get()) is not None:
+        noted.extend(decisions)
 
 
 def statement(kind: Kind, bodies: Sequence[Callable[..., Any]], **details: Any) -> None:

@@ -2,7 +2,7 @@
 
 What the trace put into the graph is rewritten (`function_rewrites`), and an attribute that calls change
 becomes a buffer: `self.calls = 0` registers one. Every other line stays as its author wrote it. Other models,
-Specs and examples of the file are left out.
+Specs and examples of the file are left out; `Edited.diff` shows the same edits in the whole file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -26,7 +28,7 @@ from aotpipe.core.stages import Exported
 from aotpipe.model import source
 from aotpipe.passes import hops, ops
 from aotpipe.passes.codegen import syntax
-from aotpipe.passes.codegen.code import Code
+from aotpipe.passes.codegen.code import Code, unified_diff
 from aotpipe.passes.codegen.expression_rewrites import Unsupported
 from aotpipe.passes.codegen.from_graph import definition_of
 from aotpipe.passes.codegen.function_rewrites import rewrite_function
@@ -38,8 +40,68 @@ _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 _NATURAL: Final = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """The file of a model's class, what of it the model needs, and what is put in place of some lines."""
+
+    path: str
+    tree: ast.Module
+    lines: Sequence[str]
+    kept: Sequence[ast.stmt]
+    edits: Mapping[tuple[int, int], str]
+    class_name: str
+    methods: Mapping[str, str]
+    states: Mapping[str, torch.dtype]
+
+    def code(self) -> Code:
+        """What the model needs of the file, edited."""
+        parts = [_text(each, self.lines, self.edits) for each in self.kept]
+        return Code(
+            text=_joined(self.tree, self.kept, parts, self.lines),
+            class_name=self.class_name,
+            methods=self.methods,
+            state=tuple(self.states),
+            tensors={},
+            is_edited=True,
+            attributes=self.states,
+        )
+
+    def diff(self) -> str:
+        """A unified diff of the whole file, in which only the edited lines are others.
+
+        It is empty where nothing is edited. The file's folder is not named.
+        """
+        if not self.edits:
+            return ""
+        after = _replaced(self.lines, 1, len(self.lines), self.edits)
+        if not any("torch" in defined(each) for each in self.tree.body):
+            future = [each.end_lineno or 0 for each in self.tree.body if _is_future(each)]
+            after.insert(max(future, default=0), "import torch")
+        name = Path(self.path).name
+        return unified_diff("".join(f"{each}\n" for each in self.lines), "\n".join([*after, ""]), name, name)
+
+
+def may_change(exported: Exported, decisions: Sequence[Decision]) -> bool:
+    """Whether anything of a model's source may be edited: a trace decided, or an attribute is state.
+
+    It is quick, of a large graph too.
+    """
+    own = dict(exported.canonical.model.named_buffers(remove_duplicate=False))
+    buffers = (each for entry in exported.entries for each in entry.program.graph_signature.buffers)
+    return bool(decisions) or any(each not in own for each in buffers)
+
+
 def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contiguous: bool = False) -> Code:
-    """The code of a model, from its source.
+    """The code of a model, from its source; the arguments are those of `edit_source`.
+
+    Raises:
+        Unsupported: It has no such form.
+    """
+    return edit_source(exported, decisions, contiguous=contiguous).code()
+
+
+def edit_source(exported: Exported, decisions: Sequence[Decision], *, contiguous: bool = False) -> Edited:
+    """The file of a model, edited where a trace decided.
 
     `contiguous` is as `rewrite_function` takes it.
 
@@ -49,7 +111,10 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
     canonical = exported.canonical
     states = state_attributes(exported)
     owner = definition_of(canonical.model)
-    path = inspect.getsourcefile(owner)
+    try:
+        path = inspect.getsourcefile(owner)
+    except (TypeError, OSError) as error:  # its module has no file: it was typed in, or made by a program
+        raise Unsupported("its class stands in no file") from error
     if path is None or not source.is_user_file(path):
         raise Unsupported("its class is a library's")
     if others := {each.path for each in decisions} - {path}:
@@ -70,15 +135,15 @@ def rewrite_source(exported: Exported, decisions: Sequence[Decision], *, contigu
     rewrite = partial(rewrite_function, sizes=has_sizes, contiguous=contiguous, attributes=attributes)
     edits = dict(_edits(kept, decisions, lines, rewrite, attributes))
     edits |= dict(state_edits(kept, canonical.model, states))
-    parts = [_text(each, lines, edits) for each in kept]
-    return Code(
-        text=_joined(tree, kept, parts, lines),
+    return Edited(
+        path=path,
+        tree=tree,
+        lines=lines,
+        kept=kept,
+        edits=edits,
         class_name=owner.__name__,
         methods={entry.name: entry.entry.method for entry in canonical.entries},
-        state=tuple(states),
-        tensors={},
-        is_edited=True,
-        attributes=states,
+        states=states,
     )
 
 
@@ -117,20 +182,24 @@ def _edits(
         raise Unsupported("a tensor decides outside of the model's functions")
 
 
-def _text(statement: ast.stmt, lines: Sequence[str], edits: dict[tuple[int, int], str]) -> str:
+def _text(statement: ast.stmt, lines: Sequence[str], edits: Mapping[tuple[int, int], str]) -> str:
     """A top-level statement with its comments, and the edits in it."""
     first, last = source.first_line(statement), statement.end_lineno or statement.lineno
     if isinstance(statement, _IMPORTS):
         return ast.unparse(statement) if statement.names else ""
-    at = first
-    while at > 1 and lines[at - 2].startswith("#"):
-        at -= 1
-    out = []
+    while first > 1 and lines[first - 2].startswith("#"):
+        first -= 1
+    return "\n".join(_replaced(lines, first, last, edits))
+
+
+def _replaced(lines: Sequence[str], first: int, last: int, edits: Mapping[tuple[int, int], str]) -> list[str]:
+    """The lines from the first to the last, and the edits in them."""
+    out: list[str] = []
     for (begin, end), made in sorted(edits.items()):
         if first <= begin <= last:
-            out += [*lines[at - 1 : begin - 1], made]
-            at = end + 1
-    return "\n".join([*out, *lines[at - 1 : last]])
+            out += [*lines[first - 1 : begin - 1], made]
+            first = end + 1
+    return [*out, *lines[first - 1 : last]]
 
 
 def _joined(tree: ast.Module, kept: Sequence[ast.stmt], parts: Sequence[str], lines: Sequence[str]) -> str:

@@ -126,13 +126,15 @@ class _FunctionRewriter:
         match node:
             case ast.AugAssign(target=ast.Attribute(owner, attribute)) if attribute in self._attributes:
                 value = ast.BinOp(ast.Attribute(owner, attribute, ast.Load()), node.op, node.value)
-                node = ast.copy_location(ast.Assign([node.target], value), node)
+                made = ast.copy_location(ast.Assign([node.target], value), node)
+                [node] = statements.with_comments(node, [made])
         if self._depth:
             if isinstance(node, ast.Expr) and is_talk(node.value):
                 return []
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 value = ast.BinOp(name(node.target.id), node.op, node.value)
-                return [ast.copy_location(ast.Assign([node.target], value), node)]
+                made = ast.copy_location(ast.Assign([node.target], value), node)
+                return statements.with_comments(node, [made])
             for target in getattr(node, "targets", [getattr(node, "target", None)]):
                 if isinstance(target, ast.Attribute):
                     raise Unsupported(f"`{ast.unparse(target)}` is set where a tensor decides", node)

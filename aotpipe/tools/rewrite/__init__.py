@@ -7,34 +7,28 @@ comes from the model's own source where that can be, else from its graph.
 
 from __future__ import annotations
 
-import copy
 import inspect
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, Unpack
-
-from torch import nn
 
 from aotpipe.build.chain import Chain
 from aotpipe.build.events import Listener, Recorder
 from aotpipe.build.request import ModelOptions, Request
-from aotpipe.canonicalize.modules import as_module, is_function
-from aotpipe.canonicalize.trace import decisions
+from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.core.stages import Canonical, Exported
 from aotpipe.errors import AotpipeError, RewriteFailed
 from aotpipe.export import strategies
-from aotpipe.model import reference, source
+from aotpipe.model import source
 from aotpipe.passes.codegen.code import Code
 from aotpipe.passes.codegen.expression_rewrites import Unsupported
 from aotpipe.passes.codegen.from_graph import generate_class
-from aotpipe.passes.codegen.from_source import register, rewrite_source
-from aotpipe.runtime.store import workspace
-from aotpipe.tools.rewrite.proof import REPORT, Proof, prove
+from aotpipe.passes.codegen.from_source import rewrite_source
 from aotpipe.tools.rewrite.result import Way, Written
+from aotpipe.validate.rewritten.loading import loaded, made
+from aotpipe.validate.rewritten.proof import Proof, prove
 
 __all__ = ["Written", "written"]
 
@@ -69,21 +63,17 @@ def written(
     recorder = Recorder(on_event)
     request = Request.of(model_or_spec, (), args, kwargs, until="canonicalize", **options)
     chain = Chain(request, recorder, specialize=False)
-    chain.canonical  # noqa: B018  # what is decided while the model is built is no part of its calls
-    with decisions.recorded() as noted:
-        exported = chain.exported
-        if any(finding.code == "strict-export" for finding in exported.findings):
-            # Strict mode reads bytecode: nothing was decided, and plain torch.export refuses the source.
-            for entry in exported.canonical.entries:
-                with suppress(AotpipeError):
-                    strategies.staged(entry)
+    exported, noted = chain.exported, chain.decisions
+    if any(finding.code == "strict-export" for finding in exported.findings):
+        # Strict mode reads bytecode: nothing was decided, and plain torch.export refuses the source.
+        for entry in exported.canonical.entries:
+            with suppress(AotpipeError):
+                noted += strategies.staged(entry).decided
     with recorder.stage("write"):
         return write(exported, noted, file_name)
 
 
-def write(
-    exported: Exported, noted: Sequence[decisions.Decision] = (), file_name: str = "model.py"
-) -> Written:
+def write(exported: Exported, noted: Sequence[Decision] = (), file_name: str = "model.py") -> Written:
     """Write a model, and prove it: from its source, else from its graph.
 
     Raises:
@@ -140,53 +130,6 @@ def proved(exported: Exported, code: Code, file_name: str) -> Proof:
     with loaded(code, Path(file_name).name) as (module, path):
         model = made(module, code, exported.canonical.model)
         return prove(exported, model, code.methods, str(path), resets=bool(code.state) and not code.is_edited)
-
-
-@contextmanager
-def loaded(code: Code, file_name: str) -> Iterator[tuple[ModuleType, Path]]:
-    """The code as a module, in a folder of its own with its tensors."""
-    with workspace("written") as folder:
-        path = folder / file_name
-        code.write(path, path.with_suffix(".pt"))
-        module = reference.execute(path)
-        try:
-            yield module, path
-        finally:
-            del sys.modules[module.__name__]
-
-
-def made(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
-    """The written class with the original's weights, in eval mode.
-
-    Raises:
-        RewriteFailed: It cannot be made, or its state_dict is another.
-    """
-    try:
-        if code.is_edited:
-            return _moved(module, code, original)
-        model: nn.Module = getattr(module, code.class_name)()
-        model.load_state_dict(original.state_dict())
-    except Exception as error:
-        raise RewriteFailed(
-            f"the rewritten {code.class_name} does not take the original's weights",
-            reason=f"{type(error).__name__}: {error}",
-            hint=REPORT,
-        ) from error
-    return model.eval()
-
-
-def _moved(module: ModuleType, code: Code, original: nn.Module) -> nn.Module:
-    """A copy of the original whose parts are of the written file's classes."""
-    if is_function(original):
-        return as_module(getattr(module, code.class_name))
-    model = copy.deepcopy(original)
-    register(model, code.attributes)
-    home = type(original).__module__
-    for part in model.modules():
-        kind = type(part)
-        if kind.__module__ == home and (written := getattr(module, kind.__qualname__, None)) is not None:
-            part.__class__ = written
-    return model
 
 
 def _original(canonical: Canonical) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from aotpipe.core.serialization import fields_of
 from aotpipe.core.stages import Finding
 from aotpipe.model import source
-from aotpipe.passes.codegen.code import Code
+from aotpipe.passes.codegen.code import Code, unified_diff
 from aotpipe.runtime import temporary
 from aotpipe.runtime.store import typed_os_errors
 
 if TYPE_CHECKING:
-    from aotpipe.tools.rewrite.proof import Proof
+    from aotpipe.validate.rewritten.proof import Proof
 
 Way = Literal["source", "graph"]
 SCHEMA = 1
@@ -46,12 +45,7 @@ class Written(Code):
             with typed_os_errors("the model's source", Path(self.original)):
                 before = Path(self.original).read_text(encoding="utf-8")
             shown = source.shown(self.original)
-        lines = difflib.unified_diff(
-            before.splitlines(keepends=True), self.text.splitlines(keepends=True), shown, self.file_name
-        )
-        return "".join(
-            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
-        )
+        return unified_diff(before, self.text, shown, self.file_name)
 
     def save(self, path: Path) -> None:
         """Write the code, and its file of tensors where it has one: both as a whole, or neither.

@@ -45,3 +45,14 @@ def test_nothing_is_noted_otherwise():
         pass
     aotpipe.export(Net().eval(), args=(X,))
     assert notes == []
+
+
+def test_what_a_recording_keeps_is_its_own_until_it_is_handed_on():
+    with decisions.recorded() as outer:
+        with decisions.recorded() as inner:
+            aotpipe.export(Net().eval(), args=(X,))
+        assert inner
+        assert outer == []
+        decisions.keep(inner)
+    assert outer == inner
+    decisions.keep(inner)  # nobody records

@@ -101,13 +101,13 @@ def test_what_is_in_the_way_is_told(tmp_path: Path):
 
 
 def test_a_counter_is_a_buffer(tmp_path: Path):
-    text = FILE.replace("        # What comes first.\n", "        self.calls += 1\n").replace(
-        "        self.linear =", "        self.calls = 0\n        self.linear ="
-    )
+    text = FILE.replace(
+        "        y = self.linear( x )\n", "        self.calls += 1\n        y = self.linear( x )\n"
+    ).replace("        self.linear =", "        self.calls = 0\n        self.linear =")
     code = made(tmp_path, text)
     assert code.state == ("calls",)
     assert "self.register_buffer('calls', torch.tensor(0), persistent=False)" in code.text
-    assert "self.calls = self.calls + 1" in code.text
+    assert "        # What comes first.\n        self.calls = self.calls + 1" in code.text
 
 
 SEVERAL = """

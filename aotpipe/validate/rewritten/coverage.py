@@ -113,9 +113,9 @@ class Coverage:
 class Counters:
     """Counts how the calls of `torch.cond` and `torch.while_loop` in a file go."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, most_s: float) -> None:
         self._path = path
-        self._deadline = time.monotonic() + _MOST_S
+        self._deadline = time.monotonic() + most_s
         tree = ast.parse(Path(path).read_text(encoding="utf-8"))
         self._counters = {
             (node.lineno, node.col_offset): Coverage(what=what, line=node.lineno)
@@ -166,9 +166,9 @@ class Counters:
 
 
 @contextmanager
-def counting(path: str) -> Iterator[Counters]:
-    """Count the branches and loops of a file while the body runs."""
-    counters = Counters(path)
+def counting(path: str, most_s: float = _MOST_S) -> Iterator[Counters]:
+    """Count the branches and loops of a file while the body runs; a loop raises after so long."""
+    counters = Counters(path, most_s)
 
     def counted(owner: object) -> dict[str, Any]:
         return {what: counters.counting(what, getattr(owner, what)) for what in get_args(What)}

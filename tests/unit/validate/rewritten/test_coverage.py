@@ -9,7 +9,7 @@ import torch
 
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.signature import Signature, TensorSpec
-from aotpipe.tools.rewrite.coverage import counting, variants
+from aotpipe.validate.rewritten.coverage import counting, variants
 
 CODE = """
 import torch

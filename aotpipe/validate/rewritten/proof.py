@@ -32,20 +32,24 @@ from aotpipe.export import resized_examples
 from aotpipe.export.strategies import torch_shapes
 from aotpipe.export.tracing import quiet
 from aotpipe.passes import hops
+from aotpipe.passes.codegen.code import Code
 from aotpipe.passes.codegen.nodes import writes
 from aotpipe.passes.flatten import state_spec
 from aotpipe.runtime.goldens import compare
-from aotpipe.tools.rewrite.coverage import Coverage, counting, limited, variants
 from aotpipe.validate import reference
-from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed
+from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed, OtherResults
 from aotpipe.validate.inputs import Call, plan
+from aotpipe.validate.rewritten.coverage import Coverage, counting, limited, variants
+from aotpipe.validate.rewritten.loading import REPORT, loaded, made
 
 # The same kernels run: another answer is not a matter of rounding, but for numbers of Python in float32.
 _RELATIVE: Final = 1e-3
 _ABSOLUTE: Final = 1e-4
 _BUDGET_S: Final = 60.0
+# What a build may take: it shows the source, and proves its programs.
+_QUICK_S: Final = 1.0
+_QUICK_MOST_S: Final = 10.0
 _LATER: Final = 4
-REPORT: Final = "this is a fault of aotpipe's: please report it with the model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +85,7 @@ def prove(
         RewriteFailed: An answer differs, or torch.export refuses the written module.
     """
     signatures = {entry.name: _with_state(exported, entry) for entry in exported.entries}
-    entries = exported.canonical.entries
-    mine = [replace(entry, module=modules.entry_module(model, methods[entry.name])) for entry in entries]
+    mine = _calling(exported, model, methods)
     found = [_exported(entry) for entry in mine]
     programs = [replace(entry, module=module) for entry, (module, _) in zip(mine, found, strict=True)]
     varies = all(each for _, each in found)
@@ -104,6 +107,35 @@ def prove(
         coverage=counters.coverage(),
         varies=varies,
     )
+
+
+def check(exported: Exported, code: Code) -> None:
+    """Compare edited source with the original on its examples, and on more calls for about a second.
+
+    Nothing is exported again, and not all calls are made that `prove` makes.
+
+    Raises:
+        RewriteFailed: It does not run, or an answer differs.
+    """
+    signatures = {entry.name: _with_state(exported, entry) for entry in exported.entries}
+    judge = _Judge(exported, signatures)
+    later = _LATER if any(each.state for each in signatures.values()) else 0
+    with loaded(code, "model.py") as (module, path), counting(str(path), _QUICK_MOST_S) as counters:
+        model = made(module, code, exported.canonical.model)
+        mine = _calling(exported, model, code.methods)
+        for entry, inputs in judge.examples.items():
+            first = Call(entry_point=entry, case="example", reset=True, inputs=inputs)
+            again = [replace(first, case=f"example/{n + 1}", reset=False) for n in range(later)]
+            judge.compare(Eager(mine, signatures), [first, *again], "the written module")
+        judge.more(lambda: Eager(mine, signatures), counters.is_covered, _QUICK_S)
+
+
+def _calling(exported: Exported, model: nn.Module, methods: Mapping[str, str]) -> list[CanonicalEntry]:
+    """The entry points, of a written module."""
+    return [
+        replace(entry, module=modules.entry_module(model, methods[entry.name]))
+        for entry in exported.canonical.entries
+    ]
 
 
 def _with_state(exported: Exported, entry: ExportedEntry) -> Signature:
@@ -153,17 +185,19 @@ class _Judge:
             elif refused:
                 continue  # what a refused call leaves in the original is its own affair
             answer = None
-            with suppress(EagerFailed):
+            with suppress(EagerFailed, OtherResults):
                 answer = original.infer(call.inputs, entry_point=call.entry_point)
             refused = answer is None
             self._compare(runner, call, answer, who)
 
-    def more(self, make: Callable[[], Eager], is_covered: Callable[[], bool]) -> None:
-        """Draw further calls until all is covered, each from the initial state."""
+    def more(
+        self, make: Callable[[], Eager], is_covered: Callable[[], bool], budget_s: float = _BUDGET_S
+    ) -> None:
+        """Draw further calls until all is covered or the time is over, each from the initial state."""
         start = time.monotonic()
         for entry, example in self.examples.items():
             for case, inputs in variants(self._signatures[entry], example, self._canonical.spec.seed):
-                if is_covered() or time.monotonic() - start > _BUDGET_S:
+                if is_covered() or time.monotonic() - start > budget_s:
                     return
                 first = Call(entry_point=entry, case=case, reset=True, inputs=inputs)
                 # What a model keeps shows in the calls after the first.
@@ -186,7 +220,7 @@ class _Judge:
         self._kept.append((call, want))
         try:
             got = runner.infer(call.inputs, entry_point=call.entry_point)
-        except EagerFailed as error:
+        except (EagerFailed, OtherResults) as error:
             if want is None:
                 self.refused += 1
                 return

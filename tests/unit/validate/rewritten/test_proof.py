@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import aotpipe
+from aotpipe.build.chain import Chain
+from aotpipe.build.events import Recorder
+from aotpipe.build.request import Request
 from aotpipe.core.serialization import fields_of
 from aotpipe.errors import RewriteFailed
 from aotpipe.passes.codegen.from_graph import generate_class
+from aotpipe.passes.codegen.from_source import edit_source
 from aotpipe.tools.rewrite import proved
+from aotpipe.validate.rewritten.proof import check
 
 X = torch.arange(3.0)
+FILE = """import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if x.sum() > 0:
+            y = x + 1
+        else:
+            y = x - 1
+        return y * self.calls
+
+
+MODEL = Net().eval()
+EXAMPLE_INPUTS = (torch.ones(3),)
+"""
 
 
 class Counter(nn.Module):
@@ -62,3 +88,15 @@ def test_what_is_wrong_is_not(exported, old, new, said):
     with pytest.raises(RewriteFailed, match=said) as raised:
         proved(exported, replace(code, text=code.text.replace(old, new)), "m.py")
     assert "in the call" in str(raised.value) or "rewritten" in str(raised.value)
+
+
+def test_a_quick_check_finds_what_is_wrong_of_state_and_of_the_path_not_taken(tmp_path: Path):
+    path = tmp_path / "net.py"
+    path.write_text(FILE)
+    chain = Chain(Request.of(f"{path}:MODEL", ()), Recorder())
+    code = edit_source(chain.exported, chain.decisions).code()
+    check(chain.exported, code)
+    for old, new in (("x - 1", "x - 2"), ("self.calls + 1", "self.calls + 2"), ("x + 1", "y + 1")):
+        assert old in code.text
+        with pytest.raises(RewriteFailed, match="in the call"):
+            check(chain.exported, replace(code, text=code.text.replace(old, new)))
