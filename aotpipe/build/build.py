@@ -326,6 +326,7 @@ def _build(work: _Work, workspace: Path) -> Outcome:
         ops=prepared.ops,
         findings=prepared.findings,
         coverage=prepared.coverage,
+        source_diff=prepared.source_diff,
     )
     report = replace(report, budgets=limits.judged(settings.budgets, report))
     packed = _packed(work, prepared, results, path) if _is_packed(settings, results, report) else None

@@ -56,6 +56,7 @@ class Prepared:
     Attributes:
         digest: Of everything that can change what the programs compute or are compared with.
         materials: The SHA-256 of what the modules were made of, and of these (`manifest.Manifest`).
+        source_diff: What became of the model's source (`Chain.source_diff`); no part of the digest.
     """
 
     __pydantic_config__: ClassVar = {"arbitrary_types_allowed": True}
@@ -68,6 +69,7 @@ class Prepared:
     digest: str
     coverage: Coverage = UNKNOWN
     materials: Mapping[str, str] = field(default_factory=dict)
+    source_diff: str = ""
 
     @property
     def ops(self) -> dict[str, int]:
@@ -164,6 +166,7 @@ def _through_torch(chain: Chain, compiling: Compiling, folder: Path) -> Prepared
         coverage=found.coverage,
         digest=digest_of(loadable, chain.lowered, goldens_file.dumps(found.goldens)),
         materials=_materials(chain),
+        source_diff=chain.source_diff,
     )
 
 

@@ -192,6 +192,8 @@ class Report(Serializable):
         entry_points: What the programs take and give.
         ops: How often each op stands in what the compilers were given.
         coverage: What the calls that programs were compared on reach of the model.
+        source_diff: A unified diff from the file of the model's class to the same model with its branches,
+            loops and state as ops and buffers of torch's; empty where nothing changes or it has no such form.
     """
 
     schema: ClassVar = 2
@@ -212,6 +214,7 @@ class Report(Serializable):
     wall_s: float = 0.0
     up_to_date: bool = False
     coverage: Coverage = field(default_factory=Coverage)
+    source_diff: str = ""
 
     @property
     def ok(self) -> bool:

@@ -16,7 +16,7 @@ const look = () => {
     const [low, high] = [luminance(getComputedStyle(each).color), ground].sort((a, b) => a - b);
     return (high + 0.05) / (low + 0.05);
   };
-  const texts = [...document.querySelectorAll('h1 span, p, td, th, small, figcaption, summary')];
+  const texts = [...document.querySelectorAll('h1 span, p, td, th, small, figcaption, summary, .diff code')];
   return {
     page_width: document.documentElement.scrollWidth,
     too_wide: [...document.querySelectorAll('table, svg, pre, ol')].filter(wide).map(each => each.outerHTML.slice(0, 99)),
@@ -30,6 +30,7 @@ const look = () => {
     background: ground,
     least_contrast: Math.min(...texts.map(contrast)),
     svgs: document.querySelectorAll('svg').length,
+    diff: [...document.querySelectorAll('.diff')].map(each => [each.scrollWidth > each.clientWidth, getComputedStyle(each).overflowX]),
   };
 };
 

@@ -33,6 +33,8 @@ ORIGIN = Origin(
     source="model.py",
 )
 WHERE = SourceLine(str(SCRIPT), 5)
+LONG = " + ".join(["a_rather_long_name"] * 12)
+DIFF = f"--- a.py\n+++ a.py\n@@ -1,2 +1,2 @@\n same\n-if {LONG} > 0:\n+torch.cond({LONG} > 0)\n"
 FAILURE = Failure(error="ExportFailed", stage="export", exit_code=20, message="no", hint="do", where=WHERE)
 
 
@@ -51,7 +53,12 @@ def _full() -> Report:
     )
     budget = Budget(target="iree-cpu-host", name="size", limit="2.0 MB", found="3.0 MB", passed=False)
     return replace(
-        REPORT, targets=tuple(rows), origin=ORIGIN, budgets=(budget,), coverage=Coverage(goals=goals)
+        REPORT,
+        targets=tuple(rows),
+        origin=ORIGIN,
+        budgets=(budget,),
+        coverage=Coverage(goals=goals),
+        source_diff=DIFF,
     )
 
 
@@ -88,3 +95,5 @@ def test_the_page_is_fit_to_be_seen(kind: str, node: str, tmp_path: Path):
         assert view["least_contrast"] >= 4.5, view
         assert (view["background"] < 0.1) == (view["scheme"] == "dark")
         assert view["svgs"] > 5 or kind == "failed"
+        # Long lines are scrolled to in their box.
+        assert view["diff"] == ([[True, "auto"]] if kind == "full" else [])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from aotpipe.build.formats import drawings
 from aotpipe.build.report import Report
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _lock: Final = threading.Lock()
 _MOST_LINES: Final = 400
+Kind = Literal["head", "hunk", "added", "removed", "same"]
+_KINDS: Final[Mapping[str, Kind]] = {"@": "hunk", "+": "added", "-": "removed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,14 @@ class SourceRow:
     number: int
     text: str
     goals: tuple[Goal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line of a unified diff."""
+
+    kind: Kind
+    text: str
 
 
 def render(report: Report) -> str:
@@ -41,6 +52,8 @@ def render(report: Report) -> str:
         latencies=_by_entry_point(report),
         sources=covered_sources(report),
         sizes=[goal for goal in report.coverage.counted if goal.where is None],
+        diff=diff_lines(report.source_diff),
+        most_lines=_MOST_LINES,
     )
 
 
@@ -95,6 +108,13 @@ def covered_sources(report: Report) -> dict[str, list[SourceRow]]:
             for number in numbers
         ]
     return found
+
+
+def diff_lines(diff: str) -> list[DiffLine]:
+    """The lines of a unified diff of one file, each with its kind."""
+    lines = diff.splitlines()
+    head = [DiffLine("head", line) for line in lines[:2]]
+    return head + [DiffLine(_KINDS.get(line[:1], "same"), line) for line in lines[2:]]
 
 
 def template() -> jinja2.Template:

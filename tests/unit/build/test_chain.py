@@ -20,9 +20,13 @@ from aotpipe.build.events import Event, Recorder, StageFinished
 from aotpipe.build.prepared import FRONT_STAGES, Prepared
 from aotpipe.build.record import FileStamp, Record, Snapshot
 from aotpipe.build.request import Request
+from aotpipe.canonicalize.trace import decisions
+from aotpipe.core.dims import Dim
 from aotpipe.core.stages import Compiled, Finding, Legal, Lowered
 from aotpipe.core.targets import Backend
 from aotpipe.errors import LowerFailed, SpecInvalid
+from aotpipe.export import strategies
+from aotpipe.passes.codegen import from_source
 from aotpipe.passes.rules import LegalizationRules
 from aotpipe.runtime import tensor_file
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX
@@ -294,3 +298,112 @@ def test_a_cpu_and_a_gpu_get_modules_of_their_own_and_share_one_where_the_rules_
         Request.of(model, ["iree-vmvx", "iree-vulkan"], (x,), dialect="stablehlo"), Recorder()
     ).lowered
     assert same["iree"] is same["iree-gpu"]
+
+
+FILE = """import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if x.sum() > 0:
+            x = x + 1
+        return x, self.calls
+
+
+def other():
+    pass
+
+
+MODEL = Net().eval()
+EXAMPLE_INPUTS = (torch.ones(3),)
+"""
+
+
+def of_file(folder: Path, text: str = FILE, **options: Any) -> Request:
+    path = folder / "net.py"
+    path.write_text(text)
+    return Request.of(f"{path}:MODEL", ["iree-vmvx"], **options)
+
+
+def test_what_became_of_the_source_is_shown(tmp_path: Path):
+    diff = Chain(of_file(tmp_path), Recorder()).source_diff
+    assert diff.startswith("--- net.py\n+++ net.py\n@@")
+    assert "-        if x.sum() > 0:\n" in diff
+    assert "+        x = torch.cond(x.sum() > 0, true_fn, false_fn, (x,))\n" in diff
+    assert "+        self.register_buffer('calls', torch.tensor(0), persistent=False)\n" in diff
+    # The rest of the file stays.
+    assert "def other" not in diff
+    assert "-MODEL" not in diff
+    assert str(tmp_path) not in diff
+
+
+def test_the_dtype_of_a_policy_is_not_that_of_the_source(tmp_path: Path):
+    plain = Chain(of_file(tmp_path), Recorder()).source_diff
+    assert Chain(of_file(tmp_path, dtype="bf16"), Recorder()).source_diff == plain
+
+
+def test_nothing_is_shown_where_no_line_changes(tmp_path: Path):
+    assert Chain(counter(), Recorder()).source_diff == ""
+    plain = FILE.replace("        self.calls += 1\n", "").replace("if x.sum() > 0", "if x.dim() > 0")
+    one = Chain(of_file(tmp_path, plain), Recorder())
+    assert one.source_diff == ""
+    assert one.decisions == ()
+
+
+def test_nothing_is_shown_of_source_that_has_no_such_form_or_answers_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    late = FILE.replace("        self.calls += 1\n", "        self.last = getattr(self, 'last', x) + x\n")
+    assert Chain(of_file(tmp_path, late), Recorder()).source_diff == ""
+    one = Chain(of_file(tmp_path), Recorder())
+    edited = from_source.edit_source(one.exported, one.decisions)
+    wrong = {lines: text.replace("x + 1", "x + 2") for lines, text in edited.edits.items()}
+    monkeypatch.setattr(from_source, "edit_source", lambda *_: replace(edited, edits=wrong))
+    assert one.source_diff == ""
+
+
+def test_a_trace_that_is_given_up_decides_nothing():
+    class Net(torch.nn.Module):
+        def helped(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.max() > 2 else x
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.sum() > 0:
+                x = self.helped(x)
+            return self.helped(x + 1)
+
+    request = Request.of(
+        Net().eval(), ["iree-vmvx"], (torch.ones(3),), dynamic_shapes={"x": {0: Dim("n", min=2, max=8)}}
+    )
+    one = Chain(request, Recorder())
+    with decisions.recorded() as noted:
+        exported = one.exported
+    assert [each.kind for each in noted] == [each.kind for each in one.decisions]
+    with decisions.recorded() as again:
+        strategies.trace(exported.canonical.entries[0])
+    assert again == []  # a trace gives them, and the export of all keeps them
+    # The branch of `forward`, twice at most in the one trace that is kept, and the choices of `helped`.
+    assert sum(each.kind == "branch" for each in one.decisions) <= 2
+
+
+def test_the_store_keeps_what_became_of_the_source_and_no_digest_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    known = Snapshot(files={}, folders={}, variables={})
+    monkeypatch.setattr(file_reads.RecordedReads, "dependencies", lambda self, extra_packages: known)
+    request = of_file(tmp_path)
+    first = prepare(request, tmp_path / "first")
+    assert first.prepared.source_diff.startswith("--- net.py\n")
+    recorder = Recorder()
+    again = prepare(request, tmp_path / "again", Compilers(recorder))
+    assert [done.stage for done in recorder.finished if not done.cached] == []
+    assert again.prepared.source_diff == first.prepared.source_diff
+    monkeypatch.setattr(Chain, "source_diff", "")
+    without = prepare(request, tmp_path / "without", cache=False)
+    assert without.prepared.source_diff == ""
+    assert without.prepared.digest == first.prepared.digest

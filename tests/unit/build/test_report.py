@@ -35,6 +35,14 @@ def test_estimates_travel_and_may_be_absent():
     assert Report.from_json(data).targets[0].estimates == ()
 
 
+def test_a_report_without_a_diff_of_the_source_is_read():
+    report = replace(REPORT, source_diff="--- a.py\n+++ a.py\n")
+    data = json.loads(json.dumps(report.to_json()))
+    assert Report.from_json(data).source_diff == report.source_diff
+    del data["source_diff"]
+    assert Report.from_json(data).source_diff == ""
+
+
 def test_a_row_tells_of_all_its_programs_and_times_the_one_that_is_loaded():
     program = Timing(samples=9, least_us=5, median_us=5, per_s=2e5)
     latency = Latency(entry_point="f", threads=1, program=program)

@@ -123,6 +123,29 @@ def test_a_failed_build_has_a_page_with_its_origin():
         assert part in page, part
 
 
+def test_the_rewritten_source_is_shown_line_by_line():
+    assert "Rewritten source" not in render(REPORT)
+    diff = "--- net.py\n+++ net.py\n@@ -1,3 +1,3 @@\n-if x < 0 & y:\n--- x\n+++y\n+z = torch.cond(x < 0)\n \n"
+    assert [line.kind for line in pages.diff_lines(diff)] == (
+        ["head", "head", "hunk", "removed", "removed", "added", "added", "same"]
+    )
+    page = render(replace(REPORT, source_diff=diff))
+    assert '<code class="removed">-if x &lt; 0 &amp; y:</code>' in page
+    assert '<code class="added">+z = torch.cond(x &lt; 0)</code>' in page
+    assert "left out" not in page
+    outline = _Outline()
+    outline.feed(page)
+    assert outline.open == []
+
+
+def test_of_a_long_diff_the_page_says_how_much_is_left_out():
+    diff = "--- net.py\n+++ net.py\n" + "".join(f"+x = {number}\n" for number in range(500))
+    page = render(replace(REPORT, source_diff=diff))
+    assert "102 more lines are left out" in page
+    assert "+x = 397<" in page
+    assert "+x = 398<" not in page
+
+
 def test_coverage_stands_beside_the_source(tmp_path: Path):
     path = tmp_path / "net.py"
     path.write_text("def f(x):\n    if x > 0 & x < 9:\n        return 1\n    return 2\n")
