@@ -78,6 +78,12 @@ class ReferenceOutput:
         return float(self.errors.max(initial=0.0))
 
 
+def typed(answer: Array, dtype: str) -> Array:
+    """One number in the dtype of the signature: Python's have no width of their own."""
+    is_other = answer.ndim == 0 and answer.dtype.name != dtype
+    return answer.astype(dtype) if is_other and answer.dtype.kind == np.dtype(dtype).kind else answer
+
+
 def reference_output(
     model: Array, wide: Array | None, noisy: Sequence[Array], dtype: str, units: float = NOISE_ULPS
 ) -> ReferenceOutput:
@@ -90,9 +96,7 @@ def reference_output(
         dtype: The signature's dtype.
         units: How many units in the last place that is computed in noise moves a number by.
     """
-    if model.ndim == 0 and model.dtype.name != dtype and model.dtype.kind == np.dtype(dtype).kind:
-        # A Python number has no width of its own.
-        model = model.astype(dtype)
+    model = typed(model, dtype)
     opinions = [*noisy, *([] if wide is None else [wide])]
     if any(other.shape != model.shape for other in opinions):
         return ReferenceOutput(model, np.ones(model.shape, np.bool_))

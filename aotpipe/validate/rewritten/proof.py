@@ -39,6 +39,7 @@ from aotpipe.runtime.goldens import compare
 from aotpipe.validate import reference
 from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed, OtherResults
 from aotpipe.validate.inputs import Call, plan
+from aotpipe.validate.parity import typed
 from aotpipe.validate.rewritten.coverage import Coverage, counting, limited, variants
 from aotpipe.validate.rewritten.loading import REPORT, loaded, made
 
@@ -229,8 +230,13 @@ class _Judge:
             return  # eager refuses it: there is nothing to compare with
         if got.keys() != want.keys():
             raise _failed(call, f"{who} gives {', '.join(got)}; the original gives {', '.join(want)}")
-        for name, mine in want.items():
-            measure = compare(got[name], mine, *_allowed(mine))
+        dtypes = {leaf.name: leaf.dtype for leaf in self._signatures[call.entry_point].tensor_outputs}
+        for name, answer in want.items():
+            dtype = dtypes.get(name, answer.dtype.name)
+            mine, other = typed(answer, dtype), got[name]
+            if mine is not answer:  # a number, of which written code may give the tensor that it comes of
+                other = typed(other, dtype)
+            measure = compare(other, mine, *_allowed(mine))
             self.max_abs_error = max(self.max_abs_error, measure.max_abs_error)
             if not measure.passed:
                 shown = f"is {measure.got:.7g} at {measure.worst_index}, not {measure.want:.7g}"

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from aotpipe.core.dtypes import is_inexact, numpy_dtype
 from aotpipe.runtime.goldens import Golden
-from aotpipe.validate.parity import MULTIPLE, RULE, Envelope, describe, floor_of, judge, reference_output
+from aotpipe.validate.parity import (
+    MULTIPLE,
+    RULE,
+    Envelope,
+    describe,
+    floor_of,
+    judge,
+    reference_output,
+    typed,
+)
 
 _F32 = np.dtype(np.float32)
 
@@ -224,3 +233,11 @@ def test_empty_outputs_are_judged() -> None:
     judged = reference_output(empty, empty.astype(np.float64), [empty], "float32")
     assert judged.unsure is None
     assert judged.scale == 0.0
+
+
+def test_one_number_has_the_dtype_of_the_signature() -> None:
+    assert typed(np.asarray(0.1), "float32") == np.float32(0.1)
+    assert typed(np.asarray(0.1), "float32").dtype == _F32
+    assert typed(np.asarray(3), "int32").dtype == np.int32
+    for other in (np.zeros(1), np.asarray(3)):
+        assert typed(other, "float32") is other

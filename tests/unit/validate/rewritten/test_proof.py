@@ -100,3 +100,21 @@ def test_a_quick_check_finds_what_is_wrong_of_state_and_of_the_path_not_taken(tm
         assert old in code.text
         with pytest.raises(RewriteFailed, match="in the call"):
             check(chain.exported, replace(code, text=code.text.replace(old, new)))
+
+
+class Loudness(nn.Module):
+    def forward(self, x):
+        loudest = x.abs().max().item()
+        if loudest > 1:
+            x = x / loudest
+        return {"loudest": loudest, "mean": x.mean()}
+
+
+def test_a_number_may_be_given_as_the_tensor_that_it_comes_of():
+    exported = aotpipe.export(Loudness().eval(), args=(X,))
+    code = generate_class(exported)
+    assert proved(exported, code, "m.py").calls > 6
+    assert ".mean(" in code.text
+    wide = code.text.replace(".mean(", ".to(torch.float64).mean(")
+    with pytest.raises(RewriteFailed, match="dtype is float64, not float32"):
+        proved(exported, replace(code, text=wide), "m.py")
