@@ -141,7 +141,8 @@ class _FunctionRewriter:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
             for field in ("body", "orelse", "finalbody"):
                 if getattr(node, field, None):
-                    setattr(node, field, self._block(getattr(node, field)))
+                    # What is not read later is left out, and Python wants a statement.
+                    setattr(node, field, self._block(getattr(node, field)) or [ast.Pass()])
         return [node]
 
     def _decision(self, node: ast.stmt, kinds: Sequence[str], names: Iterable[str]) -> Decision | None:
@@ -170,6 +171,8 @@ class _FunctionRewriter:
         ]
         outs = [each for each in outs if not facts.is_constant(each)]
         if not outs:
+            if changed := next(filter(None, map(statements.effect, [*node.body, *node.orelse])), None):
+                raise Unsupported(f"{changed} where a tensor decides", node)
             return after
         if (chosen := self._chosen(node, outs, test, facts)) is not None:
             return statements.with_comments(node, [*chosen, *after])
@@ -297,7 +300,7 @@ class _FunctionRewriter:
             raise Unsupported(f"`{node.target.id}` is read after its loop", node)
         parts = {each: facts.parts(each) for each in carried if not facts.is_constant(each)}
         first = [part for each in parts for part in self._initial(each, facts, node)]
-        test: ast.expr = node.test if count is None else count.test
+        test: ast.expr = facts.flag(node.test) if count is None else count.test
         index = [] if count is None else [count.index]
         if count is not None:
             first.insert(0, call("torch.tensor", count.begin))

@@ -103,6 +103,16 @@ def runtime_assert(test: ast.expr, message: ast.expr) -> ast.stmt:
     return ast.Expr(call("torch._assert_async", test, message))
 
 
+def effect(node: ast.stmt) -> str | None:
+    """What a statement does beside setting variables, in words; None where that is nothing."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load):
+            return f"`{ast.unparse(each)}` is set"
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and not is_talk(each.value):
+            return f"`{ast.unparse(each.value)}` is called"
+    return None
+
+
 def raises(body: Sequence[ast.stmt]) -> bool:
     """Whether statements raise, and do nothing else but print or log."""
     return bool(body) and all(
@@ -301,6 +311,14 @@ class Facts:
         if form.spec.type is tuple:
             return tuple_of(parts)
         raise Unsupported("a variable without a value yet is no tensor", node)
+
+    def flag(self, test: ast.expr) -> ast.expr:
+        """A test as a flag: a number is one where it is not zero."""
+        form = self.form(test.id) if isinstance(test, ast.Name) else None
+        leaf = form.leaves[0] if form is not None and form.spec.is_leaf() else None
+        if not isinstance(leaf, Leaf) or leaf.dtype == torch.bool:
+            return test
+        return ast.Compare(test, [ast.NotEq()], [ast.Constant(0)])
 
     def is_one_tensor(self, variable: str) -> bool:
         """Whether a variable is a tensor or a number, which is always there, as far as is known."""

@@ -231,3 +231,11 @@ def test_which_functions_change_them():
     assert from_source.changes(forward, ["calls"])
     assert not from_source.changes(forward, ["mean"])
     assert not from_source.changes(first, ["calls"])
+
+
+def test_a_counter_that_only_one_path_changes_is_not_lost(tmp_path: Path):
+    text = FILE.replace("y = self.helper(y)", "self.calls += 1").replace(
+        "        self.linear =", "        self.calls = 0\n        self.linear ="
+    )
+    with pytest.raises(Unsupported, match=r"`self\.calls` is set where a tensor decides"):
+        made(tmp_path, text)

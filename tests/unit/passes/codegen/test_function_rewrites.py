@@ -78,7 +78,19 @@ def writing(x, limit):
     return x, kept
 
 
+def halving(x):
+    n, steps = int(x.sum()), 0
+    while n:
+        n //= 2
+        steps += 1
+    for _ in range(2):
+        if steps > 1:
+            unread = x + 1  # noqa: F841
+    return n, steps
+
+
 CASES = [
+    (halving, [(X * 4,), (X * 0,)]),
     (collecting, [(X,), (-X,)]),
     (returning, [(X,), (-X,)]),
     (looping, [(X,), (X * 0.1,), (X * 9,), (X * 0,)]),
@@ -99,7 +111,7 @@ def staged(function: Any) -> tuple[str, Any]:
 # The paths of the others are those of `leaving`, `collecting` and `writing`.
 @pytest.mark.parametrize(
     ("function", "calls"),
-    sweep(CASES, quick=0, always=[CASES[0], CASES[2], CASES[4], CASES[5]]),
+    sweep(CASES, quick=0, always=[CASES[0], CASES[1], CASES[3], CASES[5], CASES[6]]),
     ids=[case[0].__name__ for case in CASES],
 )
 def test_a_staged_function_computes_the_same(function: Any, calls: Any):

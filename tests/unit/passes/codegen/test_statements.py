@@ -177,3 +177,14 @@ def test_what_has_no_form():
 def test_kinds():
     assert [NOTED.is_one_tensor(each) for each in ("x", "pair", "flag", "y")] == [True, False, False, True]
     assert [NOTED.has_dims(each) for each in ("x", "number", "pair", "y")] == [True, False, False, False]
+
+
+def test_what_a_statement_does_beside_setting_variables():
+    def effect(text: str) -> str | None:
+        return statements.effect(ast.parse(text).body[0])
+
+    assert effect("x = self.total + y[0]") is None
+    assert effect("print(x)") is None
+    assert effect("self.total += 1") == "`self.total` is set"
+    assert effect("for i in y:\n    kept[i] = 2") == "`kept[i]` is set"
+    assert effect("log.append(x)") == "`log.append(x)` is called"
