@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from aotpipe.backends import ModuleKey, Ruleset, legalization
 from aotpipe.build.cache import Cache
@@ -37,6 +37,9 @@ from aotpipe.runtime.store import typed_os_errors, workspace
 from aotpipe.runtime.tensor_file import Shard, write_shards
 from aotpipe.runtime.xla.buckets import Buckets, Ladder, described, within
 from aotpipe.validate import Loadable
+
+# A rewritten model with larger weights is not compared with the model: it would be a copy of it.
+_MOST_COPIED_BYTES: Final = 2**27
 
 if TYPE_CHECKING:
     import torch
@@ -136,7 +139,8 @@ class Chain:
         """A unified diff from the file of the model's class to the same model as it became a graph.
 
         What it shows answered the example as the model does. It is empty where no value of a tensor decided
-        and no attribute is state, and for a model of which only its graph could be written.
+        and no attribute is state, for a model of which only its graph could be written, and for a large one,
+        whose copy would take what compilers need.
 
         Raises:
             ExportFailed, StaticDim: The model cannot be one graph for all that may vary.
@@ -144,6 +148,8 @@ class Chain:
         self.exported  # noqa: B018  # it makes what is read here
         if self._traced is None or self.request.islands:
             return ""  # what an island does is in no graph
+        if sum(each.nbytes for each in self.canonical.model.parameters()) > _MOST_COPIED_BYTES:
+            return ""
         from aotpipe.passes.codegen.expression_rewrites import Unsupported
         from aotpipe.passes.codegen.from_source import edit_source, may_change
         from aotpipe.validate.rewritten.proof import check

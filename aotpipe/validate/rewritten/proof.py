@@ -48,7 +48,7 @@ _RELATIVE: Final = 1e-3
 _ABSOLUTE: Final = 1e-4
 _BUDGET_S: Final = 60.0
 # What a build may take: it shows the source, and proves its programs.
-_QUICK_S: Final = 1.0
+_QUICK_S: Final = 0.3
 _QUICK_MOST_S: Final = 10.0
 _LATER: Final = 4
 
@@ -111,7 +111,7 @@ def prove(
 
 
 def check(exported: Exported, code: Code) -> None:
-    """Compare edited source with the original on its examples, and on more calls for about a second.
+    """Compare edited source with the original on its examples, and on more calls for less than a second.
 
     Nothing is exported again, and not all calls are made that `prove` makes.
 
