@@ -75,7 +75,8 @@ def _coverage(printed: str, code: int) -> tuple[str, bool]:
 
 
 def _pytest(*paths: str) -> tuple[str, ...]:
-    return ("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *paths)
+    # The configuration says -q already: of a second one pytest prints no count.
+    return ("-m", "pytest", "-s", "-p", "no:cacheprovider", *paths)
 
 
 _SWEEP: Final = ("scripts/false_alarms.py", "--record", "{record}/false_alarms.jsonl")

@@ -55,6 +55,13 @@ def test_the_tests_that_lines_name_are_there() -> None:
             assert not argument.endswith(".py") or (ROOT / argument).is_file()
 
 
+def test_a_line_of_tests_is_met_by_what_pytest_prints(tmp_path: Path) -> None:
+    line = gate.Line("tests", "some", gate._pytest("tests/unit/core/test_units.py"), gate._tests)
+    figure, is_met = gate.measure(line, tmp_path)
+    assert is_met
+    assert figure.endswith(" passed")
+
+
 def test_a_sweep_goes_on_where_it_ended(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(false_alarms, "cases", lambda parts, seeds: [("a", None), ("b", None)])
     monkeypatch.setattr(false_alarms, "judged", lambda made: {"verdict": "failed", "said": "it"})
