@@ -11,6 +11,7 @@ Needs torch.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -122,7 +123,10 @@ class _Exported:
         args, kwargs = entry.entry.args, dict(entry.entry.kwargs)
         with workspace("onnx") as folder:
             path = folder / "model.onnx"
-            torch.onnx.export(entry.module, args, path, kwargs=kwargs, dynamo=True, verbose=False)
+            with warnings.catch_warnings():
+                # torch 2.13 copies a class of its own that it says is deprecated.
+                warnings.simplefilter("ignore", FutureWarning)
+                torch.onnx.export(entry.module, args, path, kwargs=kwargs, dynamo=True, verbose=False)
             return self._load(path)
 
 
