@@ -54,8 +54,9 @@ class Found:
     def setting(self, name: str) -> Any:
         """A module-level setting in upper or lower case, called where it is a function; None without one."""
         for spelling in (name, name.lower()):
-            if hasattr(self.module, spelling):
-                value = getattr(self.module, spelling)
+            value = getattr(self.module, spelling, None)
+            # The file may import a module of such a name (`import random`).
+            if value is not None and not inspect.ismodule(value):
                 return _call(value, self.module) if inspect.isfunction(value) else value
         return None
 

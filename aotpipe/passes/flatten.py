@@ -23,9 +23,10 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from aotpipe.core.signature import Constant, TensorSpec
 from aotpipe.core.stages import ExportedEntry, LegalEntry
-from aotpipe.errors import LowerFailed
+from aotpipe.errors import ExportFailed, LowerFailed
 from aotpipe.passes import hops, scalars
 from aotpipe.passes.emit import Emitter
+from aotpipe.passes.source_lines import nearest_line
 
 _ATEN: Final = torch.ops.aten
 FOLDED_ELEMENTS: Final = 64
@@ -57,6 +58,18 @@ class Tensors:
             self._names[identity] = name
             self.by_name[name] = tensor.detach().cpu().contiguous()
         return self._names[identity]
+
+
+def _foreign(entry_point: str, found: object, placeholder: Node) -> ExportFailed:
+    """The refusal of an object of torch's own that a graph was given."""
+    kind = type(found).__name__
+    hint = "make the object where the model is made, and keep its tensors"
+    if isinstance(found, torch.Generator):
+        hint = "draw without `generator=` and build with --random state, or pass the numbers as an input"
+    where = next((line for user in placeholder.users if (line := nearest_line(user))), None)
+    return ExportFailed(
+        f"{entry_point} uses a torch {kind}, which no program can hold", hint=hint, where=where
+    )
 
 
 def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
@@ -156,6 +169,8 @@ class _Inputs:
                     foldable[name] = tensor
             elif spec.kind is InputKind.USER_INPUT:
                 self._take(node, leaves[next(names)], entry)
+            elif spec.kind is InputKind.CUSTOM_OBJ:
+                raise _foreign(entry.name, program.constants.get(str(spec.target)), node)
             else:
                 raise LowerFailed(f"{entry.name} takes a {spec.kind.name.lower()}, which is no tensor")
         for name, node in first_of.items():

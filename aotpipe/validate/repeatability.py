@@ -9,18 +9,19 @@ each call reads.
 
 from __future__ import annotations
 
-import builtins
 import datetime as dt
-import io
 import os
 import platform
 import random
+import resource
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
 from numbers import Number
 from types import FrameType
 from typing import Any, Final
@@ -34,7 +35,7 @@ from aotpipe.model import source_ranges
 from aotpipe.model.source_ranges import Place
 from aotpipe.validate.eager import side_effects
 from aotpipe.validate.eager.eager import Eager, EagerFailed
-from aotpipe.validate.eager.side_effects import Effect, EffectKind
+from aotpipe.validate.eager.side_effects import Calls, Effect, EffectKind
 from aotpipe.validate.inputs import Call
 
 Answer = Mapping[str, np.ndarray]
@@ -61,32 +62,57 @@ def require_repeatable(eager: Eager, asked: Iterable[tuple[Call, Answer]]) -> tu
             first.setdefault(call.entry_point, (call, answer))
     findings: dict[str, Finding] = {}
     for call, answer in first.values():
-        with _seeded(_SEED), side_effects.recording() as found:
-            again = _again(eager, call)
-        effects = [*found.effects, *side_effects.numpy_draws(found.reached)]
-        _compare(call, answer, again, effects)
-        clocks = [effect for effect in effects if effect.kind == "clock"]
-        if clocks:
-            with _later(found.reached.values()):
-                again = _again(eager, call)
-            _compare(call, answer, again, clocks)
-        variables = [effect for effect in effects if effect.kind == "environment"]
-        if variables:
-            with _elsewhere():
-                again = _again(eager, call)
-            # What raises with another value does not say that the answer depends on it.
-            _compare(call, answer, answer if again is None else again, variables)
-        elsewhere = [effect for effect in effects if effect.kind in ("process", "identity")]
-        if elsewhere:
-            with _in_another_process(found.reached.values()):
-                again = _again(eager, call)
-            _compare(call, answer, answer if again is None else again, elsewhere)
-        if any(effect.kind == "file" for effect in effects):
-            _require_no_reads(eager, call)
+        try:
+            effects = _repeated(eager, call, answer)
+        except NotRepeatable as error:
+            error.where = error.where or eager.definition(call.entry_point)
+            raise
         for effect in effects:
             if effect.kind in _FIXED:
                 findings.setdefault(effect.place.text, _fixed(effect))
     return tuple(findings.values())
+
+
+def _repeated(eager: Eager, call: Call, answer: Answer) -> list[Effect]:
+    """Ask again for a call; what it does besides tensors.
+
+    Raises:
+        NotRepeatable: Its answer differs.
+    """
+    with _seeded(_SEED), side_effects.recording() as found:
+        again = _again(eager, call)
+    effects = [
+        *found.effects,
+        *side_effects.numpy_draws(found.reached),
+        *side_effects.argument_reads(found.reached),
+    ]
+    _compare(call, answer, again, [*(each for each in effects if each.kind != "write"), *_to_globals(found)])
+    clocks = [effect for effect in effects if effect.kind == "clock"]
+    if clocks:
+        with _later(found.reached.values()):
+            again = _again(eager, call)
+        _compare(call, answer, again, clocks)
+    variables = [effect for effect in effects if effect.kind == "environment"]
+    if variables:
+        with _elsewhere():
+            again = _again(eager, call)
+        # What raises with another value does not say that the answer depends on it.
+        _compare(call, answer, answer if again is None else again, variables)
+    elsewhere = [effect for effect in effects if effect.kind in ("process", "identity")]
+    if elsewhere:
+        with _in_another_process(found.reached.values()):
+            again = _again(eager, call)
+        _compare(call, answer, answer if again is None else again, elsewhere)
+    if any(effect.kind == "file" for effect in effects):
+        _require_no_reads(eager, call)
+    return effects
+
+
+def _to_globals(found: Calls) -> Iterator[Effect]:
+    """The writes to a part of a global."""
+    held = {id(value) for names in found.reached.values() for value in names.values()}
+    yield from (each for each in found.effects if each.kind == "write" and id(each.owner) in held)
+    yield from side_effects.global_writes(found.reached)
 
 
 def _again(eager: Eager, call: Call) -> Answer | None:
@@ -101,13 +127,13 @@ def _require_no_reads(eager: Eager, call: Call) -> None:
     """Refuse a model that reads a file in each call; one that does so once keeps what it read."""
     if _again(eager, call) is None:
         return
-    with _opened() as places, suppress(EagerFailed):
+    with _read() as places, suppress(EagerFailed):
         eager.infer(call.inputs, entry_point=call.entry_point)
     if places:
         place = places[0]
         raise NotRepeatable(
-            f"{call.entry_point} reads a file in each call: `{place.expression}`; "
-            "a program would keep what is in it now",
+            f"{call.entry_point} reads files in each call: `{place.expression}`; "
+            "a program would keep what there is now",
             hint="read it where the model is made, or pass what it holds as an input",
             where=place.where,
         )
@@ -148,6 +174,7 @@ _DOES: Final[Mapping[EffectKind, str]] = {
     "environment": "reads the environment",
     "process": "depends on the process, thread or host",
     "identity": "depends on where an object lies in memory, or on how this process hashes strings",
+    "write": "changes a global",
 }
 _DRAW: Final = "draw by torch's functions and build with --random state, or pass the numbers as an input"
 _FIXED: Final = ("environment", "file", "clock", "process")
@@ -176,6 +203,28 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _moved(clock: Callable[[], Any], later: float, thread: int) -> Callable[[], Any]:
     return lambda: clock() + (later if threading.get_ident() == thread else 0)
+
+
+_CALENDARS: Final[Mapping[Callable[..., Any], int]] = {
+    time.localtime: 0,
+    time.gmtime: 0,
+    time.ctime: 0,
+    time.asctime: 0,
+    time.strftime: 1,
+}
+"""What tells the time of now without an argument at this place."""
+
+
+def _moved_calendar(clock: Callable[..., Any], place: int, thread: int) -> Callable[..., Any]:
+    seconds = clock in (time.localtime, time.gmtime, time.ctime)
+
+    def moved(*given: Any) -> Any:
+        if len(given) != place or threading.get_ident() != thread:
+            return clock(*given)
+        now = time.time() + _LATER.total_seconds()
+        return clock(*given, now if seconds else time.localtime(now))
+
+    return moved
 
 
 # Every part of a date and of a time of day differs.
@@ -221,6 +270,8 @@ def _later(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
             (getattr(time, f"{name}_ns"), int(_LATER_S * 1e9)),
         ):
             moved[id(clock)] = _moved(clock, later, mine)
+    for clock, place in _CALENDARS.items():
+        moved[id(clock)] = _moved_calendar(clock, place, mine)
     moved |= {id(dt.datetime): _later_datetime(mine), id(dt.date): _later_date(mine)}
     with _replaced(moved, (vars(time), vars(dt), *modules)):
         yield
@@ -249,6 +300,22 @@ def _has_one_hash(value: Any) -> bool:
     return isinstance(value, Number)
 
 
+def _used(found: Any) -> Any:
+    return resource.struct_rusage([number + 10_007 for number in found])
+
+
+_OF_A_HOST: Final[Mapping[Callable[..., Any], Callable[[Any], Any]]] = {
+    os.cpu_count: lambda count: (count or 1) + 10_007,
+    os.getloadavg: lambda found: tuple(load + 10_007.0 for load in found),
+    os.getcwd: lambda path: f"{path}-2",
+    torch.get_num_threads: lambda count: count + 10_007,
+    resource.getrusage: _used,
+}
+"""What another host, or another folder, changes in the answers of functions."""
+if hasattr(os, "sched_getaffinity"):
+    _OF_A_HOST = {**_OF_A_HOST, os.sched_getaffinity: lambda cores: {*cores, 10_007}}  # type: ignore[misc]
+
+
 @contextmanager
 def _in_another_process(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
     """Answer as another process on another host would, for who asks by a module or by a name of its own."""
@@ -264,6 +331,8 @@ def _in_another_process(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
     others |= {
         id(real): other(real, lambda name: f"{name}-2") for real in (socket.gethostname, platform.node)
     }
+    for real, change in _OF_A_HOST.items():
+        others[id(real)] = other(real, change)
     others[id(os.uname)] = other(
         os.uname, lambda found: os.uname_result((found[0], f"{found[1]}-2", *found[2:]))
     )
@@ -272,8 +341,11 @@ def _in_another_process(modules: Iterable[Mapping[str, Any]]) -> Iterator[None]:
         "id": other(id, lambda number: number + 0x5BD1E990),
         "hash": lambda value: hash(value) + (0 if _has_one_hash(value) else 10_007),
     }
+    arguments: Any = [f"{each}-2" for each in (*sys.argv, "more")]
+    others[id(sys.argv)] = arguments
     added = [(names, name) for names in modules for name in own if name not in names]
-    with _replaced(others, (vars(os), vars(threading), vars(socket), vars(platform), *modules)):
+    homes = (os, threading, socket, platform, resource, sys, torch)
+    with _replaced(others, (*map(vars, homes), *modules)):
         for names, name in added:
             names[name] = own[name]  # type: ignore[index]
         try:
@@ -326,19 +398,38 @@ def _is_asked_by_model(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def _opened() -> Iterator[list[Place]]:
-    """Note where the model's code opens files to read them."""
+def _read() -> Iterator[list[Place]]:
+    """Note where the model's code reads files, or asks the file system for them."""
     places: list[Place] = []
-    real, mine = builtins.open, threading.get_ident()
-
-    def opening(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        reads = not set(mode) & set("wax")
-        if reads and threading.get_ident() == mine and (frame := source_ranges.model_frame(sys._getframe(1))):  # noqa: SLF001
-            places.append(source_ranges.of_frame(frame))
-        return real(file, mode, *args, **kwargs)
-
-    builtins.open = io.open = opening
+    _install()
+    before = _reads.set(places)
     try:
-        yield places
+        with side_effects.recording() as found:
+            yield places
     finally:
-        builtins.open = io.open = real
+        _reads.reset(before)
+    asked = (each for each in found.effects if each.kind == "file" and each.name in side_effects.QUESTIONS)
+    places += [each.place for each in asked]
+
+
+_reads: ContextVar[list[Place] | None] = ContextVar("reads", default=None)
+_WRITES: Final = os.O_WRONLY | os.O_RDWR
+
+
+@cache
+def _install() -> None:
+    """Listen to Python's audit events, of which a listener cannot be taken back."""
+    sys.addaudithook(_audited)
+
+
+def _audited(event: str, given: tuple[Any, ...]) -> None:
+    if event != "open" or (places := _reads.get()) is None:
+        return
+    path, mode, flags = given
+    is_write = bool(set(mode) & set("wax+")) if mode else bool(flags & _WRITES)
+    # An import reads code, and so does who shows a line of it.
+    if is_write or (isinstance(path, str) and path.endswith((".py", ".pyc"))):
+        return
+    frame = side_effects.asker("file", sys._getframe(1))  # noqa: SLF001
+    if frame is not None:
+        places.append(source_ranges.of_frame(frame))

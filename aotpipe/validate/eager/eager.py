@@ -26,6 +26,8 @@ from aotpipe.core.dtypes import Array, is_inexact, numpy_dtype
 from aotpipe.core.precision import Precision as Policy
 from aotpipe.core.signature import Signature
 from aotpipe.core.stages import CanonicalEntry
+from aotpipe.errors import SourceLine
+from aotpipe.model import source
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.precision import lower_dtype
 from aotpipe.validate.eager.modes import narrow, ties_decided, widen, widened
@@ -130,6 +132,10 @@ class Eager:
             named |= {MUTATED + key: leaf for key, leaf in leaves.items() if MUTATED + key in outputs}
             arrays = {key: _array(leaf, outputs.get(key)) for key, leaf in named.items()}
             return {key: array for key, array in arrays.items() if array is not None}
+
+    def definition(self, entry_point: str) -> SourceLine | None:
+        """Where the code of an entry point begins."""
+        return source.of_definition(self._entries[entry_point].module.forward)
 
     def time(
         self, inputs: Mapping[str, Array], *, entry_point: str, samples: int, reset: bool = False

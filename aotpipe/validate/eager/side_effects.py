@@ -8,6 +8,8 @@ that was set before as it was.
 from __future__ import annotations
 
 import ast
+import fnmatch
+import glob
 import logging
 import os
 import platform
@@ -35,18 +37,20 @@ EffectKind = Literal["output", "file", "random", "clock", "environment", "proces
 # Functions of C, by the name of what they belong to and their own; without one, all of an owner's.
 _BUILTIN_NAMES: Final[Mapping[EffectKind, str]] = {
     "output": "builtins.print _warnings.warn",
-    "file": "builtins.input io.open _io.open posix.open posix.remove posix.mkdir socket.connect",
+    "file": "builtins.input io.open _io.open posix.open posix.remove posix.mkdir socket.connect posix.stat "
+    "posix.lstat posix.access posix.listdir posix.scandir",
     "random": "Random.random Random.getrandbits RandomState. Generator. posix.urandom",
     "clock": "time. datetime.now datetime.utcnow datetime.today date.today",
     "environment": "posix.getenv",
     "process": "posix.getpid posix.getppid posix.uname _socket.gethostname _thread.get_ident "
-    "_thread.get_native_id",
+    "_thread.get_native_id posix.cpu_count posix.sched_getaffinity posix.getcwd posix.getloadavg "
+    "resource.getrusage torch._C.get_num_threads",
     "identity": "builtins.id builtins.hash",
 }
 _BUILTINS: Final[Mapping[tuple[str, str], EffectKind]] = {
     (owner, name): kind
     for kind, functions in _BUILTIN_NAMES.items()
-    for owner, _, name in (each.partition(".") for each in functions.split())
+    for owner, _, name in (each.rpartition(".") for each in functions.split())
 }
 # Functions of Python.
 _FUNCTIONS: Final[Mapping[CodeType, EffectKind]] = {
@@ -57,6 +61,8 @@ _FUNCTIONS: Final[Mapping[CodeType, EffectKind]] = {
     random.Random.randrange.__code__: "random",
     random.Random.uniform.__code__: "random",
 }
+QUESTIONS: Final = frozenset({"stat", "lstat", "access", "listdir", "scandir"})
+"""The functions that ask the file system, and open nothing."""
 DESCRIPTIONS: Final[Mapping[EffectKind, tuple[str, str, str]]] = {
     # kind: (code, what happens, what to do)
     "output": ("output-dropped", "`{}` talks while the model is traced, and not in the program", ""),
@@ -170,19 +176,27 @@ def _entered(found: Calls, frame: FrameType) -> None:
 
 
 def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) -> None:
-    """Note a call for the model's code that made it, also through Python's own library."""
+    asking = asker(kind, frame, is_question=name in QUESTIONS)
+    if asking is not None and len(found.effects) < _MOST:
+        found.effects.append(Effect(kind, name, source_ranges.of_frame(asking)))
+
+
+def asker(kind: EffectKind, frame: FrameType | None, *, is_question: bool = False) -> FrameType | None:
+    """The frame of the model's code that made a call, also through Python's own library; None for others.
+
+    `is_question`: the call asks the file system, as the library does for itself where it shows source lines.
+    """
     if kind in ("clock", "process", "identity") and frame is not None and not source_ranges.is_model(frame):
-        return  # logging and its kin read the clock, and locks the thread, for themselves
+        return None  # logging and its kin read the clock, and locks the thread, for themselves
     while frame is not None and not source_ranges.is_model(frame):
         path = frame.f_code.co_filename
         # What torch, an import and this recording do for themselves is their own affair.
         is_standard = path.startswith(_STANDARD) and not ("site-packages" in path or "dist-packages" in path)
-        is_standard = is_standard or path in FROZEN
-        if not (is_standard or (kind == "file" and _is_reader(path))):
-            return
+        is_standard = path in _OF_PATHS if is_question else is_standard or path in FROZEN
+        if not (is_standard or (kind == "file" and not is_question and _is_reader(path))):
+            return None
         frame = frame.f_back
-    if frame is not None and len(found.effects) < _MOST:
-        found.effects.append(Effect(kind, name, source_ranges.of_frame(frame)))
+    return frame
 
 
 def _is_reader(path: str) -> bool:
@@ -192,6 +206,11 @@ def _is_reader(path: str) -> bool:
 
 FROZEN: Final = frozenset({Mapping.get.__code__.co_filename, os.getenv.__code__.co_filename})
 """The files of `os.environ.get` and `os.getenv`, which are in the interpreter."""
+_OF_PATHS: Final = frozenset(
+    function.__code__.co_filename
+    for function in (os.path.exists, os.path.join, os.walk, Path.exists, glob.glob, fnmatch.filter)
+)
+"""The files of Python's library that ask the file system for those who call them."""
 _STANDARD: Final = tuple(
     {str(Path(module.__file__).parent) for module in (os, random, logging, warnings) if module.__file__}
 )
@@ -224,6 +243,31 @@ def numpy_draws(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Effec
             found = getattr(found, part, None) if isinstance(found, ModuleType) else None
         if any(owner is np.random for owner in owners):
             yield _at(code, node, "random", ".".join(chain))
+
+
+def argument_reads(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Effect]:
+    """Every place at which reached code reads `sys.argv`, of which the profiler tells nothing."""
+    for code, node in _syntax(reached):
+        names = reached[code]
+        if isinstance(node, ast.Attribute) and node.attr == "argv" and isinstance(node.value, ast.Name):
+            is_argv = names.get(node.value.id) is sys
+        else:
+            is_argv = isinstance(node, ast.Name) and names.get(node.id) is sys.argv
+        if is_argv:
+            yield _at(code, node, "process", "argv")
+
+
+def global_writes(reached: Mapping[CodeType, Mapping[str, Any]]) -> Iterator[Effect]:
+    """Every place at which reached code stores into a part of a global."""
+    for code, node in _syntax(reached):
+        if not isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+            continue
+        part = node
+        while isinstance(part, ast.Attribute | ast.Subscript):
+            part = part.value
+        is_local = isinstance(part, ast.Name) and part.id in (*code.co_varnames, *code.co_cellvars)
+        if part is not node and isinstance(part, ast.Name) and not is_local and part.id in reached[code]:
+            yield _at(code, node, "write", part.id)
 
 
 def _syntax(reached: Collection[CodeType]) -> Iterator[tuple[CodeType, Any]]:

@@ -183,6 +183,12 @@ def test_example_inputs_are_found(tmp_path: Path, inputs: str, args: int, kwargs
     assert (len(entry.args), len(entry.kwargs)) == (args, kwargs)
 
 
+def test_a_module_of_a_settings_name_is_no_setting(tmp_path: Path) -> None:
+    body = f"import random\n{NET}EXAMPLE_INPUTS = (torch.ones(2),)\n"
+    (tmp_path / "net.py").write_text(body)
+    assert load(str(tmp_path / "net.py")).random is None
+
+
 def test_settings_of_the_file_reach_the_entry_point(tmp_path: Path) -> None:
     settings = "DYNAMIC_SHAPES = {'x': {}}\nVALUE_RANGES = {'x': (0, 1)}"
     body = f"{NET}EXAMPLE_INPUTS = (torch.ones(2),)\n{settings}"

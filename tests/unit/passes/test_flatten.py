@@ -9,7 +9,7 @@ from torch import nn
 from aotpipe.backends import legalization
 from aotpipe.core.signature import Constant
 from aotpipe.core.stages import Legal
-from aotpipe.errors import LowerFailed
+from aotpipe.errors import ExportFailed, LowerFailed
 from aotpipe.model import spec
 from aotpipe.passes import legalize
 from tests.unit.passes.legal import Runner, check, exported, legal, model, targets
@@ -214,3 +214,17 @@ def test_the_exported_program_is_left_as_it_was() -> None:
         str(entry.graph.graph) for entry in second.entries
     ]
     assert all(torch.equal(first.weights[name], weight) for name, weight in second.weights.items())
+
+
+GENERATOR = torch.Generator()
+
+
+def test_a_generator_of_the_model_is_refused_with_its_line() -> None:
+    def forward(self, x):
+        return x + torch.rand(4, generator=GENERATOR)
+
+    with pytest.raises(ExportFailed, match="uses a torch Generator") as caught:
+        legalize(exported(model(forward), [X]), legalization())
+    assert caught.value.where is not None
+    assert caught.value.where.line == forward.__code__.co_firstlineno + 1
+    assert "--random state" in caught.value.hint

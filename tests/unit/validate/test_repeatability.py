@@ -6,11 +6,15 @@ import datetime as dt
 import os
 import platform
 import random
+import resource
 import secrets
 import socket
+import sys
 import threading
 import time
 import uuid
+import warnings
+from pathlib import Path
 from time import perf_counter_ns
 
 import numpy as np
@@ -63,7 +67,27 @@ VARYING = {
     "the host's name": lambda x: x + len(platform.node()),
     "an identity": lambda x: x * (id(x) % 1_000_003),
     "the hash of a string": lambda x: x * (hash(("a", 1)) % 1009),
+    "the calendar": lambda x: x + time.localtime().tm_yday,
+    "the calendar as a text": lambda x: x + int(time.strftime("%j")),
+    "cores": lambda x: x + os.cpu_count(),
+    "threads of torch": lambda x: x + torch.get_num_threads(),
+    "the folder": lambda x: x + len(os.getcwd()),  # noqa: PTH109
+    "the load": lambda x: x + os.getloadavg()[0],
+    "memory": lambda x: x * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss % 97),
+    "arguments": lambda x: x + len(sys.argv),
+    "an attribute of a class": lambda x: x * counted(),
 }
+
+
+class Counter:
+    calls = 0
+
+
+def counted() -> int:
+    Counter.calls += 1
+    return Counter.calls
+
+
 OF_TORCH = ("torch.rand", "torch.randperm")
 
 
@@ -72,7 +96,10 @@ def test_what_varies_is_refused_with_its_line(name) -> None:
     function = VARYING[name]
     with pytest.raises(NotRepeatable, match="another answer to the same call") as raised:
         asked(function)
-    if name not in OF_TORCH:  # a program has no such op: the model is refused with the op's line before
+    if name == "an attribute of a class":
+        assert raised.value.where is not None
+        assert raised.value.where.line == counted.__code__.co_firstlineno + 1
+    elif name not in OF_TORCH:  # a program has no such op: the model is refused with the op's line before
         assert raised.value.where is not None
         assert raised.value.where.line == function.__code__.co_firstlineno
 
@@ -127,11 +154,25 @@ def test_what_raises_with_another_value_is_said_only(monkeypatch) -> None:
     assert [each.code for each in found] == ["baked-environment"]
 
 
-def test_a_file_that_each_call_reads_is_refused_with_its_line(tmp_path) -> None:
+OF_FILES = {
+    "Path.read_text": lambda x: x * float(FILE.read_text()),
+    "numpy.loadtxt": lambda x: x * float(np.loadtxt(FILE)),
+    "os.path.exists": lambda x: x * (2 if os.path.exists(FILE) else 3),  # noqa: PTH110
+    "Path.is_file": lambda x: x * (2 if FILE.is_file() else 3),
+    "os.stat": lambda x: x * (FILE.stat().st_mtime % 100),
+    "os.listdir": lambda x: x * len(os.listdir(FILE.parent)),  # noqa: PTH208
+    "Path.glob": lambda x: x * len(list(FILE.parent.glob("*.txt"))),
+}
+FILE = Path()
+
+
+@pytest.mark.parametrize("name", OF_FILES)
+def test_a_file_that_each_call_reads_is_refused_with_its_line(name, tmp_path, monkeypatch) -> None:
     path = tmp_path / "scale.txt"
     path.write_text("3")
-    function = lambda x: x * float(path.read_text())  # noqa: E731
-    with pytest.raises(NotRepeatable, match="reads a file in each call") as raised:
+    monkeypatch.setitem(globals(), "FILE", path)
+    function = OF_FILES[name]
+    with pytest.raises(NotRepeatable, match="reads files in each call") as raised:
         asked(function)
     assert raised.value.where is not None
     assert raised.value.where.line == function.__code__.co_firstlineno
@@ -158,6 +199,17 @@ def test_a_file_that_is_written_is_no_matter(tmp_path) -> None:
         return x * 2
 
     assert [each.code for each in asked(logging)] == ["file-at-build"]
+
+
+def test_a_warning_that_shows_its_line_reads_no_file_of_the_model() -> None:
+    def warning(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("that is large", stacklevel=1)
+        return x * 2
+
+    with pytest.warns(UserWarning, match="that is large"):
+        assert asked(warning) == ()
 
 
 def test_generators_and_clocks_are_as_before() -> None:
