@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.dtypes import Array, is_inexact, numpy_dtype
 from aotpipe.core.precision import Precision as Policy
-from aotpipe.core.signature import Signature
+from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
@@ -87,7 +87,7 @@ class Eager:
                 self._entries.setdefault(name, self._entries[each.specializes])
         self._is_wide = precision == "float64"
         self._outputs = {
-            name: {leaf.name: leaf.dtype for leaf in signature.tensor_outputs}
+            name: {leaf.name: leaf for leaf in signature.tensor_outputs}
             for name, signature in signatures.items()
         }
         self._noise = noise
@@ -221,19 +221,24 @@ class Eager:
         return widened if self._is_wide else None
 
 
-def _array(leaf: Any, dtype: str | None) -> Array | None:
+def _array(leaf: Any, spec: TensorSpec | None) -> Array | None:
     """A result as an array; a number of Python in the dtype of the output, where that holds it.
 
-    On one path a model may give a count, and on another a tensor of floats.
+    On one path a model may give a count, and on another a tensor of floats: a program then fills a tensor
+    with the number, as the warning `number-became-tensor` says.
     """
     found = to_numpy(leaf)
-    if found is None or dtype is None or not isinstance(leaf, int | float):
+    if found is None or spec is None or not isinstance(leaf, int | float):
         return found
-    wanted = numpy_dtype(dtype)
+    sizes = [size for size in spec.dims if isinstance(size, int)]
+    if sizes and len(sizes) == len(spec.dims):
+        found = np.full(sizes, found)
+    wanted = numpy_dtype(spec.dtype)
     with np.errstate(all="ignore"):
         number = found.astype(wanted)
     is_rounded = isinstance(leaf, float) and is_inexact(wanted)
-    return number if is_rounded or number.item() == leaf else found
+    is_held = is_rounded or all(each == leaf for each in number.reshape(-1)[:1].tolist())
+    return number if is_held else found
 
 
 def _noisy(

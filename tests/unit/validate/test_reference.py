@@ -350,3 +350,16 @@ def test_a_number_that_the_dtype_of_its_output_does_not_hold_stays_what_it_is() 
 
     found = _reference(Large(), torch.ones(3), value_ranges={"x": (-2, 2)})
     assert "int64" in {golden.outputs["output"].dtype.name for golden in found.goldens}
+
+
+def test_a_number_beside_a_tensor_fills_one() -> None:
+    """As the warning `number-became-tensor` says; of sizes that vary it stays a number."""
+
+    class Either(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * 2 if x.sum() > 0 else 3
+
+    found = _reference(Either(), torch.ones(3), value_ranges={"x": (-2, 2)})
+    answers = [golden.outputs["output"] for golden in found.goldens]
+    assert {answer.shape for answer in answers} == {(3,)}
+    assert any(answer.tolist() == [3.0] * 3 for answer in answers)
