@@ -173,7 +173,7 @@ def _gives_one_answer(spec: Any) -> bool:
         args, kwargs = tree_map(drawn, (entry.args, dict(entry.kwargs)))
         with suppress(Exception), torch.no_grad():
             answers.append(tree_leaves(copy.deepcopy(model)(*args, **kwargs)))
-    return all(_are_equal(answers[0], answer) for answer in answers)
+    return bool(answers) and all(_are_equal(answers[0], answer) for answer in answers)
 
 
 def _are_equal(left: list[Any], right: list[Any]) -> bool:
@@ -216,7 +216,7 @@ def main() -> int:
         "--only", action="append", choices=PARTS, help="this part; may be given several times"
     )
     parser.add_argument("--case", action="append", help="this model; may be given several times")
-    parser.add_argument("--seeds", default="0:120", metavar="FIRST:LAST", help="of random programs")
+    parser.add_argument("--seeds", default="0:140", metavar="FIRST:LAST", help="of random programs")
     parser.add_argument("--within", type=float, default=1e9, metavar="SECONDS", help="begin no model after")
     parser.add_argument("--skip", action="append", default=[], help="not this model")
     given = parser.parse_args()

@@ -184,8 +184,9 @@ def _by_other_dialect(target: Target, ready: Ready, compiling: Compiling) -> Opi
     asked = ready.prepared.lowered[module_of(target)].dialect
     dialect: Dialect = "torch" if asked == "stablehlo" else "stablehlo"
     name = f"{target} by the {dialect} dialect"
-    chain = ready.chain.in_dialect(dialect)
     try:
+        # Of a model from the store it is traced again here, and may have changed meanwhile.
+        chain = ready.chain.in_dialect(dialect)
         with chain.loadable() as loadable:
             compiled = compiling.compile(chain.lowered[module_of(target)], target)
             parity = validate(compiled, loadable, ready.prepared.goldens).parity

@@ -310,10 +310,10 @@ _OF_A_HOST: Final[Mapping[Callable[..., Any], Callable[[Any], Any]]] = {
     os.getcwd: lambda path: f"{path}-2",
     torch.get_num_threads: lambda count: count + 10_007,
     resource.getrusage: _used,
+    # macOS has none.
+    **({os.sched_getaffinity: lambda cores: {*cores, 10_007}} if hasattr(os, "sched_getaffinity") else {}),
 }
 """What another host, or another folder, changes in the answers of functions."""
-if hasattr(os, "sched_getaffinity"):
-    _OF_A_HOST = {**_OF_A_HOST, os.sched_getaffinity: lambda cores: {*cores, 10_007}}  # type: ignore[misc]
 
 
 @contextmanager

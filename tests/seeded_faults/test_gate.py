@@ -90,3 +90,13 @@ def test_a_model_of_one_answer_is_no_build_that_failed(
     monkeypatch.setattr(aotpipe, "build", unproven)
     model = as_spec(_Scaled(number), args=(torch.ones(3),))
     assert false_alarms.judged(lambda _: model)["verdict"] == verdict
+
+
+def test_a_model_that_raises_on_every_random_call_says_nothing_of_its_answers() -> None:
+    class Raising(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not torch.equal(x, torch.ones(3)):
+                raise ValueError("another one")
+            return x
+
+    assert not false_alarms._gives_one_answer(as_spec(Raising().eval(), args=(torch.ones(3),)))

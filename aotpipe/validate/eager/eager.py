@@ -237,7 +237,7 @@ def _array(leaf: Any, spec: TensorSpec | None) -> Array | None:
     with np.errstate(all="ignore"):
         number = found.astype(wanted)
     is_rounded = isinstance(leaf, float) and is_inexact(wanted)
-    is_held = is_rounded or all(each == leaf for each in number.reshape(-1)[:1].tolist())
+    is_held = is_rounded or not number.size or number.flat[0].item() == leaf
     return number if is_held else found
 
 

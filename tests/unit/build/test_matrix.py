@@ -342,6 +342,15 @@ def test_where_the_other_dialect_has_no_program_the_error_says_so(
     )
 
 
+def test_where_the_model_is_no_longer_there_the_error_of_parity_stays(ready: Ready, cache: Cache) -> None:
+    """A model that comes from the store is traced for the other dialect only then."""
+    with Compiling([HOST], settings=CompileSettings(), cache=cache) as compiling:
+        results = matrix.triangulated({HOST: _validated(HOST, passed=False)}, ready, compiling)
+    error = results[HOST]
+    assert isinstance(error, ParityError)
+    assert f"{HOST} by the stablehlo dialect says nothing: " in error.reason
+
+
 def test_what_a_program_was_not_compared_on_is_not_covered() -> None:
     """A slow program is not compared on every call, nor is one of buckets."""
     result = _validated(HOST)
