@@ -210,18 +210,22 @@ def _summary(
     return found
 
 
-def attempt(
-    body: Callable[[], None],
-    variables: Variables,
-    taken: runtime_asserts.Ways = _NO_WAYS,
-    *,
-    of_paths: bool = False,
-) -> None:
+def attempt(body: Callable[[], None], variables: Variables, *, of_paths: bool = False) -> None:
     """`body()`, a `try` statement: a branch, where a tensor decides whether it comes to a handler.
 
-    It is run once for each way through it; `taken` says which way this run takes. What decides is computed by
-    a run up to there, of which nothing else is left. With `of_paths` it is other statements, and a branch
-    where a tensor decides between values that have no common form.
+    With `of_paths` it is other statements, and a branch where a tensor decides between values that have no
+    common form.
+    """
+    with runtime_asserts.inside_try():
+        _attempt(body, variables, _NO_WAYS, of_paths=of_paths)
+
+
+def _attempt(
+    body: Callable[[], None], variables: Variables, taken: runtime_asserts.Ways, *, of_paths: bool
+) -> None:
+    """Run a `try` once for each way through it; `taken` says which way this run takes.
+
+    What decides is computed by a run up to there, of which nothing else is left.
     """
     start = variables.get()
     summary = dry_run.EffectSummary()
@@ -271,7 +275,7 @@ def attempt(
         test = _decides(body, variables, start, taken, summary, of_paths=of_paths)
 
     def way(truth: bool) -> Callable[[], None]:
-        return lambda: attempt(body, variables, {**taken, place: truth}, of_paths=of_paths)
+        return lambda: _attempt(body, variables, {**taken, place: truth}, of_paths=of_paths)
 
     branch(test, way(True), way(False), variables, of_try=True)
 

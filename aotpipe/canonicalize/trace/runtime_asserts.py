@@ -48,8 +48,12 @@ EXCEPTION_CAUGHT: Final = "exception-caught"
 """The code of a refusal of what is raised where a tensor decides, and caught."""
 
 _MOST_REHEARSALS: Final = 700
-Place = tuple[bool, int]
-"""Where a tensor decides in a run of a `try`: whether on a `try` inside of it, and how many came before."""
+Place = tuple[tuple[int, ...], bool, int]
+"""Where a tensor decides in a run of a `try`.
+
+The numbers of the `try` inside of it that run now, whether it decides on the innermost of these, and how many
+places in that one came before.
+"""
 Ways = Mapping[Place, bool]
 """The truth of the test at each place where a run of a `try` is to take a certain way."""
 
@@ -61,12 +65,14 @@ class Decisions:
     Attributes:
         taken: Where that is certain.
         of_paths: Whether it is no `try`, but statements whose variables need no common form (`path_scope`).
-        counts: How many places this run has come to, of either kind.
+        inside: The numbers of the `try` inside of it that run now.
+        counts: How many places this run has come to in the innermost of these, of either kind.
         split: What it came to first that is not certain; a `finally` that returns swallows what is raised.
     """
 
     taken: Ways
     of_paths: bool = False
+    inside: tuple[int, ...] = ()
     counts: Counter[bool] = field(default_factory=Counter)
     split: Split | None = None
 
@@ -293,12 +299,35 @@ def places(*, of_try: bool = False) -> dict[Decisions, Place]:
     a number of its own, as those before that keep theirs.
     """
     found: dict[Decisions, Place] = {}
-    level = region_sites.depth()
-    for each in trace.part(_Asserts).caught:
-        if each.decisions is not None and each.level == level:
-            found[each.decisions] = (of_try, each.decisions.counts[of_try])
-            each.decisions.counts[of_try] += 1
+    for each in _counting():
+        found[each] = (each.inside, of_try, each.counts[of_try])
+        each.counts[of_try] += 1
     return found
+
+
+def _counting() -> list[Decisions]:
+    """Of each `try` whose body runs outside of the regions in it."""
+    level = region_sites.depth()
+    caught = trace.part(_Asserts).caught
+    return [each.decisions for each in caught if each.decisions is not None and each.level == level]
+
+
+@contextmanager
+def inside_try() -> Iterator[None]:
+    """Run a `try` for each way through it; each `try` around it gives the places in it numbers of their own.
+
+    Its first runs take back what they count, so that each run finds a place by the same number. What comes
+    after it must have none of these: what is decided there would be taken for what decides in it.
+    """
+    around = [(each, each.inside, each.counts) for each in _counting()]
+    for each, inside, counts in around:
+        each.inside, each.counts = (*inside, counts[False]), Counter()
+    try:
+        yield
+    finally:
+        for each, inside, counts in around:
+            counts[False] += 1
+            each.inside, each.counts = inside, counts
 
 
 def decision(places: dict[Decisions, Place]) -> bool | None:

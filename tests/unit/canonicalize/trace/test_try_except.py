@@ -105,6 +105,41 @@ def outer_and_inner(x):
     return y
 
 
+def after_an_inner_one(x):
+    n = 0
+    try:
+        try:
+            if x[0] > 1:
+                raise KeyError("inner")  # noqa: TRY301
+        except KeyError:
+            n = 2
+        if x.sum() > 5:
+            raise ValueError("outer")  # noqa: TRY301
+        n = n + 1
+    except ValueError:
+        x = -x
+    return x, n
+
+
+def between_inner_ones(x):
+    n = 0
+    try:
+        for at in range(2):
+            try:
+                if x[at] > 1:
+                    raise KeyError("inner")  # noqa: TRY301
+                if x[at] < -5:
+                    raise ValueError("outer")
+                n = n + 1
+            except KeyError:
+                n = n + 10
+            if x.sum() > 8 + at:
+                raise ValueError("sum")  # noqa: TRY301
+    except ValueError:
+        n = n + 100
+    return x, n
+
+
 def suppressed(x):
     y = x
     with contextlib.suppress(ValueError, KeyError):
@@ -155,7 +190,13 @@ def written_before(x):
     return held
 
 
-QUICK = ["a_helper_raises", "a_divisor_a_key_and_an_index", "outer_and_inner", "a_loop_on_a_tensor"]
+QUICK = [
+    "a_helper_raises",
+    "a_divisor_a_key_and_an_index",
+    "outer_and_inner",
+    "after_an_inner_one",
+    "a_loop_on_a_tensor",
+]
 MODELS = {
     each.__name__: each
     for each in (
@@ -163,6 +204,8 @@ MODELS = {
         a_divisor_a_key_and_an_index,
         raised_again,
         outer_and_inner,
+        after_an_inner_one,
+        between_inner_ones,
         suppressed,
         each_trip_of_a_loop,
         a_loop_on_a_tensor,
@@ -430,7 +473,7 @@ def nested_to_a_depth(x):
 def test_a_try_inside_of_others_is_not_run_twice_as_often_at_each_level(monkeypatch):
     """A `try` was begun 119 times here, and about twice as often with each one more around it."""
     runs = []
-    monkeypatch.setattr(regions, "attempt", partial(_counted, regions.attempt, runs))
+    monkeypatch.setattr(regions, "_attempt", partial(_counted, regions._attempt, runs))
     check(nested_to_a_depth, (torch.ones(4),), *((1 - torch.eye(4)[k],) for k in range(4)))
     assert len(runs) < 60
 
