@@ -371,8 +371,9 @@ def replaced(
 
 def stood_for(tensor: torch.Tensor) -> torch.Tensor:
     """The operand that stands for a tensor of a variable inside of a region; else the tensor itself."""
-    replacements = trace.part(_Regions).replacements
-    return replacements[-1].others.get(id(tensor), tensor) if replacements else tensor
+    # What decides in a `try` has copies of what that writes; all else has what the region around gave it.
+    replacements = reversed(trace.part(_Regions).replacements)
+    return next((each.others[id(tensor)] for each in replacements if id(tensor) in each.others), tensor)
 
 
 def sizes_of(summary: Iterable[EffectSummary], operands: Iterable[torch.Tensor]) -> list[torch.SymInt]:

@@ -140,6 +140,19 @@ def between_inner_ones(x):
     return x, n
 
 
+def a_handler_writes_in_place(x):
+    n = 0
+    try:
+        if x.max() > 6:
+            raise KeyError("max")  # noqa: TRY301
+        n = 2 if x[1] > 0 else n
+        if (x if n else x * 0.25).sum() > 5:
+            raise ValueError("sum")  # noqa: TRY301
+    except (KeyError, ValueError):
+        x += 1
+    return x, n
+
+
 def suppressed(x):
     y = x
     with contextlib.suppress(ValueError, KeyError):
@@ -195,6 +208,7 @@ QUICK = [
     "a_divisor_a_key_and_an_index",
     "outer_and_inner",
     "after_an_inner_one",
+    "a_handler_writes_in_place",
     "a_loop_on_a_tensor",
 ]
 MODELS = {
@@ -206,6 +220,7 @@ MODELS = {
         outer_and_inner,
         after_an_inner_one,
         between_inner_ones,
+        a_handler_writes_in_place,
         suppressed,
         each_trip_of_a_loop,
         a_loop_on_a_tensor,
