@@ -5,13 +5,12 @@ Torch-free, compiler-free. `Target.parse(str(target)) == target`.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from aotpipe.errors import UnknownTarget
@@ -94,7 +93,7 @@ class TargetRow:
 @cache
 def table() -> Mapping[str, TargetRow]:
     """The whole table, by target string, in the order of the file."""
-    text = resources.files("aotpipe.core").joinpath("targets.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("targets.toml").read_text(encoding="utf-8")
     rows: dict[str, dict[str, Any]] = tomllib.loads(text)
     for row in rows.values():
         row.update({key: tuple(value) for key, value in row.items() if isinstance(value, list)})
@@ -122,6 +121,8 @@ def expand(names: Iterable[str]) -> tuple[Target, ...]:
 
 
 def _nearest(text: str) -> str:
+    import difflib
+
     known = [*table(), *SHORTHANDS]
     close = difflib.get_close_matches(text, known, n=1, cutoff=0.4)
     nearest = f"did you mean {close[0]}? " if close else ""

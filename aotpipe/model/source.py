@@ -11,7 +11,6 @@ import inspect
 import linecache
 import os
 import re
-import sysconfig
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
@@ -27,8 +26,6 @@ FILE_MODULE = "aotpipe_model_"
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 # With its end: a folder beside it may begin with its name.
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
-_PATHS = sysconfig.get_paths()
-_LIBRARIES = tuple({_PATHS[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 # Context managers that end no exception.
 _LET_PASS = frozenset({"no_grad", "enable_grad", "inference_mode", "autocast", "nullcontext"})
 # What the code of a model calls while it is traced or watched.
@@ -46,7 +43,16 @@ def is_user_file(path: str) -> bool:
     """Whether a file is the user's own: not Python's, not an installed package's, not aotpipe's."""
     if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
         return False
-    return not path.startswith((_PACKAGE, *_LIBRARIES))
+    return not path.startswith((_PACKAGE, *_libraries()))
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """The folders of Python and of packages; sysconfig reads a megabyte for them, which few hosts need."""
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    return tuple({paths[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def is_own(path: str) -> bool:

@@ -48,7 +48,10 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Trusted(Bundle):
-    """A bundle whose signature was checked; it stands for the manifest that was read then."""
+    """A bundle whose manifest was checked before: by its signature, or by the server of a worker.
+
+    It stands for the manifest that was read then.
+    """
 
 
 def open_bundle(folder: str | PathLike[str]) -> Bundle:
@@ -216,6 +219,22 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
         raise BundleCorrupt(f"{name} cannot be read", reason=str(error)) from error
     except MemoryError as error:
         raise BundleCorrupt(f"{name} is larger than this machine's memory") from error
+
+
+def is_in_place(bundle: Bundle) -> bool:
+    """Whether the manifest on disk still is the one that was read; what it names is not looked at.
+
+    Raises:
+        BundleCorrupt: It is missing or cannot be read.
+    """
+    wanted = manifests.write(bundle.manifest)
+    if bundle.begins is None:
+        path, begins, most = locate(bundle.path, manifests.FILE_NAME), 0, len(wanted) + 1
+    else:
+        path, begins, most = bundle.path.resolve(), bundle.begins[manifests.FILE_NAME], len(wanted)
+    with _opened(path) as file:
+        file.seek(begins)
+        return file.read(most) == wanted
 
 
 def names(root: Path) -> Iterator[str]:

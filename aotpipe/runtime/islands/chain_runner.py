@@ -12,7 +12,6 @@ Raises:
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,7 +113,7 @@ class ChainRunner(BaseRunner[Entry]):
 
     def times(self) -> tuple[StepTime, ...]:
         """How long each step took, over the last calls."""
-        medians_us = {key: statistics.median(samples) for key, samples in sorted(self._times.items())}
+        medians_us = {key: float(np.median(samples)) for key, samples in sorted(self._times.items())}
         found = []
         for (name, index), median_us in medians_us.items():
             step = self.parts.chains[name].steps[index]

@@ -1,20 +1,25 @@
 """What a server and one of its workers talk through: a socket for messages, shared memory for tensors.
 
-A message is four bytes of its length and one JSON value; there is no pickle in it. Tensors lie in an
-`Arena`, a file without a name that both processes map: its writer lets it grow, its reader maps it again when
-a message says that it has grown. A worker has `SLOTS` of them for requests and as many for answers, so that
-a request is written while another one runs.
+A message is four bytes of its length and one JSON value. The bundle in a worker's first message is a pickle,
+so that a worker need not read the manifest again, for which it would import pydantic (10 MB, and a quarter of
+its start); what a worker answers has none. Tensors lie in an `Arena`, a file without a name that both sides
+map: its writer lets it grow, its reader maps it again when a message says that it has grown. A worker has
+`SLOTS` of them for requests and as many for answers, so that a request is written while another one runs.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import pickle
 import socket
 import tempfile
+from base64 import b64decode, b64encode
 from typing import Any, Final
 
 import orjson
+
+from aotpipe.runtime.bundle.files import Bundle, Trusted
 
 SLOTS: Final = 2
 """How many messages a worker has at once: the one that runs, and the one after it."""
@@ -73,6 +78,18 @@ class Arena:
         self.view = memoryview(b"")
         self._map = None
         os.close(self.fd)
+
+
+def sent(bundle: Bundle) -> str:
+    """A bundle as it is told to a worker, with the manifest that was read."""
+    trusted = Trusted(bundle.path, bundle.manifest, begins=bundle.begins)
+    return b64encode(pickle.dumps(trusted)).decode()
+
+
+def received(data: str) -> Trusted:
+    """What `sent` was given."""
+    bundle: Trusted = pickle.loads(b64decode(data))  # noqa: S301  # the server's own
+    return bundle
 
 
 def packed(message: Any) -> bytes:

@@ -20,6 +20,7 @@ from aotpipe.errors import AotpipeError, NotInJson, NotReady, RequestInvalid, Se
 from aotpipe.runtime.bundle import files, signatures
 from aotpipe.runtime.bundle.load import choose, fitting
 from aotpipe.runtime.serve import protocol
+from aotpipe.runtime.serve.channel import sent
 from aotpipe.runtime.serve.generation import Generator, Sizes
 from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
 from aotpipe.runtime.serve.pool import Pool
@@ -80,15 +81,9 @@ class Model:
         if manifest.parts and any(signature.state for signature in manifest.signatures.values()):
             raise ServeError(f"{name!r} keeps state and has islands, whose state no session could own")
         self.metrics = ModelMetrics(metrics, name, self.version)
-        load = {
-            "path": str(folder),
-            "target": program.target,
-            "threads": options.threads,
-            "islands": list(options.islands),
-            "require_signature": key and str(key),
-        }
+        load = {"target": program.target, "threads": options.threads, "islands": list(options.islands)}
         self.pool = Pool(
-            config={"load": load, "digest": manifest.digest, "max_batch_size": options.limits.max_batch_size},
+            config={"load": load, "bundle": sent(bundle), "max_batch_size": options.limits.max_batch_size},
             count=options.workers,
             limits=options.limits,
             on_ran=self.metrics.ran,

@@ -26,7 +26,7 @@ from aotpipe.runtime.bundle.load import load
 from aotpipe.runtime.bundle.recorded import compared
 from aotpipe.runtime.goldens import Golden, compare
 from aotpipe.runtime.loading import Runner
-from aotpipe.runtime.serve.channel import Arena, aligned, open_arenas, packed, receive
+from aotpipe.runtime.serve.channel import Arena, aligned, open_arenas, packed, receive, received
 from aotpipe.runtime.serve.tensors import batch_symbol
 
 _MOST_PROOF_ROWS: Final = 64
@@ -200,23 +200,22 @@ def main() -> None:
 
 def _loaded(config: Mapping[str, Any]) -> Runner:
     """A program that was proved to give the recorded answers, in its initial state."""
-    _same_bundle(config)
-    runner = load(**config["load"])
-    bundle = _same_bundle(config)  # also after it was read
+    bundle = received(config["bundle"])
+    _require_in_place(bundle)
+    runner = load(bundle, **config["load"])
+    _require_in_place(bundle)  # also after it was read
     _prove(runner, files.goldens(bundle), config["max_batch_size"])
     runner.reset()
     return runner
 
 
-def _same_bundle(config: Mapping[str, Any]) -> Bundle:
-    bundle = files.open_bundle(config["load"]["path"])
-    if bundle.manifest.digest != config["digest"]:
+def _require_in_place(bundle: Bundle) -> None:
+    if not files.is_in_place(bundle):
         raise BundleCorrupt(
             f"the bundle at {bundle.path} is not the one that is served",
             reason="it was replaced since, and a worker that takes another's place needs the old one",
             hint="load the model again",
         )
-    return bundle
 
 
 def _serve(channel: socket.socket, worker: _Worker, requests: list[Arena], answers: list[Arena]) -> None:

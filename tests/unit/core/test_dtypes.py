@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -27,3 +30,20 @@ def test_raw_bytes_is_a_view(shape):
     assert raw.tobytes() == array.tobytes()
     if array.size:
         assert np.shares_memory(raw, array)
+
+
+def test_a_host_that_needs_no_bfloat16_does_not_import_it():
+    code = (
+        "import sys; from aotpipe.core import dtypes; dtypes.numpy_dtype('float32'); "
+        "assert 'ml_dtypes' not in sys.modules; dtypes.numpy_dtype('bfloat16'); assert 'ml_dtypes' in "
+        "sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_caller_s_own_bfloat16():
+    code = (
+        "import ml_dtypes, numpy; from aotpipe.core import dtypes; "
+        "assert dtypes.name_of(numpy.dtype(ml_dtypes.bfloat16)) == 'bfloat16'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -189,3 +189,22 @@ def test_a_dangling_link_is_an_added_file(made):
 def test_no_bundle(tmp_path):
     with pytest.raises(BundleNotFound):
         bundle.verify(tmp_path)
+
+
+@pytest.mark.parametrize("is_archive", [False, True])
+def test_a_manifest_that_is_another_by_now(made, tmp_path, is_archive):
+    path = tmp_path / "archive.tar" if is_archive else made.path
+    if is_archive:
+        bundle.archive(made, path)
+    opened = files.open_bundle(path)
+    assert files.is_in_place(opened)
+    at = path if is_archive else path / "manifest.json"
+    data = at.read_bytes()
+    at.write_bytes(data.replace(b'"status"', b'"Status"', 1))
+    assert not files.is_in_place(opened)
+    if not is_archive:
+        at.write_bytes(data + b" ")
+        assert not files.is_in_place(opened)
+        at.unlink()
+        with pytest.raises(BundleCorrupt, match="missing"):
+            files.is_in_place(opened)

@@ -24,6 +24,12 @@ def test_what_keeps_state_is_not_batched(serve: Start) -> None:
     assert "can be batched" in server.log
 
 
+def test_a_worker_reads_no_manifest(serve: Start) -> None:
+    # pydantic, which reads one, takes 10 MB of each worker.
+    (pid,) = serve("mlp").workers()
+    assert "pydantic" not in Path(f"/proc/{pid}/maps").read_text()
+
+
 def test_a_worker_ends_with_its_server(serve: Start) -> None:
     server = serve("mlp")
     workers = server.workers()
