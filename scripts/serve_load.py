@@ -1,10 +1,12 @@
 """Measures `aotpipe serve`: requests/s, latency, start, memory; every answer is checked.
 
-usage: scripts/bench serve [--seconds S] [--connections N] [--requests N] [--json FILE]
+usage: scripts/bench serve [--seconds S] [--connections N] [--requests N | --peers [--rounds N]] [--json FILE]
 
 An MLP of 16 inputs is served; N connections ask as fast as they are answered, in JSON and in the binary form,
 with and without batching. `--requests` is a soak instead: so many requests, with the resident memory of the
-server and its workers after each tenth. The load generator runs on the same cores as the server.
+server and its workers after each tenth. `--peers` asks other servers of the same program in turns with ours,
+in JSON: those whose Python the environment names (scripts/serve_peers.py says how); the best round of each
+counts. The load generator runs on the same cores as the servers.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
@@ -23,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import serve_peers
 
+Row = dict[str, Any]
 ROWS = 256
 INPUTS = 16
 
@@ -47,13 +50,18 @@ class Server:
             raise SystemExit("the server did not start")
         self.ready_s = time.perf_counter() - start
 
-    def rss_mb(self) -> float:
-        """Resident memory of the server and its workers, shared pages counted once for each process."""
+    def memory(self) -> Row:
+        """MB that are resident in the server and its workers: of each process, and with shared pages once."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        pages = [
-            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in (self.process.pid, *children)
-        ]
-        return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
+        texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in (self.process.pid, *children)]
+        return {
+            f"{key.lower()}_mb": sum(
+                int(re.findall(rf"^{key}:\s+(\d+)", each, re.MULTILINE)[0]) for each in texts
+            )
+            * 1024
+            / 1e6
+            for key in ("Rss", "Pss")
+        }
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -81,7 +89,8 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.received += data
         head, found, body = self.received.partition(b"\r\n\r\n")
-        if not found or len(body) < int(re.search(rb"content-length: (\d+)", head.lower())[1]):
+        # The binary form has Inference-Header-Content-Length, too.
+        if not found or len(body) < int(re.search(rb"\r\ncontent-length: (\d+)", head.lower())[1]):
             return
         self.received = b""
         self.load.answered(self.place, head, body, time.perf_counter() - self.since)
@@ -115,8 +124,9 @@ class Load:
             extra, body = f"Inference-Header-Content-Length: {len(text)}\r\n", text + x.tobytes()
         else:
             body = json.dumps({"inputs": [{**tensor, "data": x.ravel().tolist()}]}).encode()
-        head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
-        return head.encode() + body
+        form = "application/octet-stream" if self.binary else "application/json"
+        head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\nContent-Type: {form}\r\n{extra}"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     def answered(self, place: int, head: bytes, body: bytes, seconds: float) -> None:
         self.done += 1
@@ -133,6 +143,13 @@ class Load:
             )
         if b" 200 " not in head or got.shape != want.shape or not np.allclose(got, want, atol=1e-5):
             self.wrong += 1
+
+    def figures(self, seconds: float) -> Row:
+        """What was counted in as many seconds."""
+        row: Row = {"requests": self.done, "wrong": self.wrong, "per_s": self.done / seconds}
+        if self.latencies:
+            row |= {f"p{q}_ms": float(np.percentile(self.latencies, q)) * 1e3 for q in (50, 99)}
+        return row
 
     async def run(self, port: int, connections: int) -> None:
         loop = asyncio.get_running_loop()
@@ -163,53 +180,93 @@ def built(folder: Path) -> tuple[Path, np.ndarray, np.ndarray]:
         return folder / "mlp", x.numpy(), model(x).numpy()
 
 
-def main() -> None:
+def against_peers(bundle: Path, xs: np.ndarray, want: np.ndarray, asked: argparse.Namespace) -> list[Row]:
+    """The best round of each server, ours first."""
     import uvloop
 
+    rows: list[Row] = []
+    servers: dict[str, Server | serve_peers.Peer] = {
+        "aotpipe": Server(bundle),
+        "aotpipe, batching": Server(bundle, "--max-batch-size", "16"),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            servers |= serve_peers.started(bundle, Path(folder))
+            for number in range(asked.rounds):
+                for name, server in servers.items():
+                    load = Load(xs, want, binary=False, seconds=asked.seconds)
+                    uvloop.run(load.run(server.port, asked.connections))
+                    row = {"server": name, "round": number, **load.figures(asked.seconds)}
+                    print(said(row), flush=True)
+                    rows.append(row)
+        finally:
+            for server in servers.values():
+                server.stop()
+    ours = max(row["per_s"] for row in rows if row["server"] == "aotpipe")
+    for name in servers:
+        best = max((row for row in rows if row["server"] == name), key=lambda row: row["per_s"])
+        p99 = min(row["p99_ms"] for row in rows if row["server"] == name)
+        print(
+            f"{name}: {best['per_s']:.0f}/s, ours is {ours / best['per_s']:.2f} of it; least p99 {p99:.2f} ms"
+        )
+    return rows
+
+
+def said(row: Row) -> str:
+    """A row as a line."""
+    return "  ".join(
+        f"{key} {value:.2f}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+    )
+
+
+def alone(bundle: Path, xs: np.ndarray, want: np.ndarray, asked: argparse.Namespace) -> list[Row]:
+    """What our server does in each form, or in a soak."""
+    import uvloop
+
+    rows: list[Row] = []
+    for options in ((), ("--max-batch-size", "16")):
+        server = Server(bundle, *options)
+        for binary in (False, True):
+            row: Row = {
+                "options": " ".join(options),
+                "form": "binary" if binary else "json",
+                "ready_s": server.ready_s,
+            }
+            resident: list[float] = []
+            failed = 0
+            for part in range(10 if asked.requests else 1):
+                count = asked.requests // 10
+                load = Load(xs, want, binary=binary, seconds=0 if count else asked.seconds, count=count)
+                start = time.perf_counter()
+                uvloop.run(load.run(server.port, asked.connections))
+                row |= load.figures(time.perf_counter() - start) | server.memory()
+                print(f"{part}: {said(row)}" if count else said(row), flush=True)
+                resident.append(row["rss_mb"])
+                failed += load.wrong
+            if asked.requests:
+                # The first part fills what a server keeps for its busiest moment.
+                slope = float(np.polyfit(np.arange(9), resident[1:], 1)[0]) * 1e5 / count
+                row |= {"wrong": failed, "rss_mb_per_100k": slope}
+                print(f"{failed} of {10 * count} answers were wrong; RSS grew by {slope:.3f} MB per 100,000")
+            rows.append(row)
+        server.stop()
+    return rows
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--requests", type=int, default=0)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        bundle, xs, want = built(Path(folder))
-        for options in ((), ("--max-batch-size", "16")):
-            server = Server(bundle, *options)
-            for binary in (False, True):
-                row = {
-                    "options": " ".join(options),
-                    "form": "binary" if binary else "json",
-                    "ready_s": server.ready_s,
-                }
-                for part in range(10 if asked.requests else 1):
-                    load = Load(
-                        xs,
-                        want,
-                        binary=binary,
-                        seconds=0 if asked.requests else asked.seconds,
-                        count=asked.requests // 10,
-                    )
-                    start = time.perf_counter()
-                    uvloop.run(load.run(server.port, asked.connections))
-                    row |= {
-                        "requests": load.done,
-                        "wrong": load.wrong,
-                        "per_s": load.done / (time.perf_counter() - start),
-                    }
-                    row["rss_mb"] = server.rss_mb()
-                    if load.latencies:
-                        row |= {f"p{q}_ms": float(np.percentile(load.latencies, q)) * 1e3 for q in (50, 99)}
-                    said = "  ".join(
-                        f"{key} {value:.2f}" if isinstance(value, float) else f"{key} {value}"
-                        for key, value in row.items()
-                    )
-                    print(f"{part}: {said}" if asked.requests else said, flush=True)
-                rows.append(row)
-            server.stop()
+        measure = against_peers if asked.peers else alone
+        rows = measure(*built(Path(folder)), asked)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
