@@ -61,8 +61,8 @@ def legalize(
         for entry, program in zip(exported.entries, programs, strict=True)
     ]
     for one in legal:
-        for run in rules.graph_passes:
-            run(one.graph)
+        for run in rules.entry_passes:
+            run(one)
     if supported:
         check_supported(legal, rules)
     used = dict.fromkeys(key for one in legal for key in one.weights)

@@ -50,7 +50,7 @@ class LegalizationRules:
             decomposition; each tells whether it changed the graph.
         range_passes: Run in this order on each graph of an entry point once the ranges of its values are
             known; each tells whether it changed the graph.
-        graph_passes: Run on each legal graph in the end.
+        entry_passes: Run on each legal entry point in the end.
     """
 
     dialect: Dialect
@@ -69,7 +69,7 @@ class LegalizationRules:
         size_rewrites.fill_empty,
     )
     range_passes: tuple[Callable[[GraphModule, Ranges], bool], ...] = (integer_division.mend, shifts.guard)
-    graph_passes: tuple[Callable[[GraphModule], None], ...] = ()
+    entry_passes: tuple[Callable[[LegalEntry], None], ...] = ()
 
 
 NO_LOWERING: Final = "has no lowering"

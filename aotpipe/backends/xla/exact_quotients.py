@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
+from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, ops
 
 _ATEN: Final = torch.ops.aten
@@ -26,9 +27,9 @@ _HANDING_ON: Final = frozenset(
 )
 
 
-def mark(module: GraphModule) -> None:
+def mark(entry: LegalEntry) -> None:
     """Make the divisions of floats exact whose quotients are rounded or compared next."""
-    for graph in hops.walk(module):
+    for graph in hops.walk(entry.graph):
         for node in graph.graph.nodes:
             if node.target in _EXACT and node.meta["val"].is_floating_point() and _is_rounded(node):
                 node.target = _EXACT[node.target]

@@ -42,5 +42,5 @@ RULES: Final = LegalizationRules(
     decompositions=_decompositions,
     refusal=_refusal,
     needs_bounded_sizes=True,
-    graph_passes=(exact_quotients.mark,),
+    entry_passes=(exact_quotients.mark,),
 )

@@ -29,7 +29,7 @@ def test_passes_run_in_their_order() -> None:
         refusal=lambda _: "",
         program_passes=(lambda graph: bool(seen.append("program")),),
         range_passes=(lambda graph, ranges: bool(seen.append("ranges")),),
-        graph_passes=(lambda graph: seen.append("graph"),),
+        entry_passes=(lambda entry: seen.append("graph"),),
     )
     program = legalize(exported(model(lambda self, x: x + 1), [torch.ones(3)]), rules)
     assert seen == ["program", "ranges", "graph"]

@@ -1,1 +1,1 @@
-"""Forms of convolutions by class of devices; those of `cpu` were measured on AVX-512."""
+"""Forms of convolutions and products by class of devices; those of `cpu` were measured on AVX-512."""

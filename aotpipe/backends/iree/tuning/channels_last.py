@@ -26,6 +26,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
+from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import ops
 from aotpipe.passes.scalars import value_of
 
@@ -124,9 +125,9 @@ def is_full(outputs: int, count: int) -> bool:
     return not missing(count) and not outputs % _OUTPUTS
 
 
-def mark_products(module: GraphModule) -> None:
+def mark_products(entry: LegalEntry) -> None:
     """Mark the products of a CPU's program, which alone has data tiling, whose operands get a buffer."""
-    for graph in (each.graph for each in module.modules() if isinstance(each, GraphModule)):
+    for graph in (each.graph for each in entry.graph.modules() if isinstance(each, GraphModule)):
         for node in graph.nodes:
             if node.target in _PRODUCTS:
                 node.meta[_MARK] = True
