@@ -2,10 +2,10 @@
 
 usage: generation.py [--cache N] [--slots N] [--target TARGET] [--bundle FOLDER] [--rounds N]
 
-A round is one step of the program, with a token in each slot, and one of eager at batch 1 and at as many
-texts as there are slots, and one reading of all weights, in turns. The least of each counts, since other work
-on the machine only adds, and beside it the least CPU time, which other work hardly changes. A step must read
-every weight once, so that the reading is the limit of memory: of each step its share of that is printed.
+A round is one step of the program, with a token in each slot, one of eager at batch 1 and at as many texts as
+there are slots, a text of `generate`, and one reading of all weights, in turns. The least of each counts, as
+other work on the machine only adds, and beside it the least CPU time, which other work hardly changes. A step
+must read every weight once, so that the reading is the limit of memory: the share of it is printed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from models._vision import make_torchvision_importable
 
 PAST = 100
 """How many tokens a text has before it is timed."""
+GENERATED = 16
+"""How many tokens of `generate` are timed."""
 
 
 def gpt2() -> Any:
@@ -45,6 +47,13 @@ def eager(model: Any, texts: int) -> Callable[[], object]:
         return output.logits[:, -1].argmax(-1)
 
     return step
+
+
+def generate(model: Any, count: int) -> Callable[[], object]:
+    """A text of transformers' `generate`, of so many tokens after its prompt."""
+    prompt = torch.zeros((1, PAST), dtype=torch.int64)
+    options = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}
+    return lambda: model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
 
 
 def program(path: Path, target: str, slots: int) -> Callable[[], object]:
@@ -85,6 +94,8 @@ def main() -> None:
         f"program, {given.slots} slots": (given.slots, program(path, given.target, given.slots)),
         "eager, 1 text": (1, eager(model, 1)),
         f"eager, {given.slots} texts": (given.slots, eager(model, given.slots)),
+        "generate, 1 token": (1, generate(model, 1)),
+        f"generate, {1 + GENERATED} tokens": (1 + GENERATED, generate(model, 1 + GENERATED)),
         "limit of memory": (1, reading(model)),
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
@@ -94,7 +105,14 @@ def main() -> None:
             step()
             times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
     limit = 1e3 * min(wall for wall, _ in times["limit of memory"])
-    for name, (texts, _) in steps.items():
+    # Of the text with more tokens, those after its first, which is the prompt's.
+    first, all_of_it = (times[name] for name in steps if name.startswith("generate"))
+    times["generate"] = [
+        ((more[0] - one[0]) / GENERATED, (more[1] - one[1]) / GENERATED)
+        for one, more in zip(first, all_of_it, strict=True)
+    ]
+    for name in times:
+        texts = steps[name][0] if name in steps else 1
         wall, cpu = (1e3 * min(each) for each in zip(*times[name], strict=True))
         speed, cpu = texts / wall * 1e3, cpu / texts
         print(
