@@ -1,12 +1,14 @@
 """Measures `aotpipe serve`: requests/s, latency, start, memory; every answer is checked.
 
-usage: scripts/bench serve [--seconds S] [--connections N] [--requests N | --peers [--rounds N]] [--json FILE]
+usage: scripts/bench serve [--seconds S] [--connections N] [--json FILE]
+                           [--requests N | --peers [--rounds N] | --minilm [--rounds N]]
 
 An MLP of 16 inputs is served; N connections ask as fast as they are answered, in JSON and in the binary form,
 with and without batching. `--requests` is a soak instead: so many requests, with the resident memory of the
 server and its workers after each tenth. `--peers` asks other servers of the same program in turns with ours,
-in JSON: those whose Python the environment names (scripts/serve_peers.py says how); the best round of each
-counts. The load generator runs on the same cores as the servers.
+in JSON: those whose Python the environment names (scripts/serve_peers.py says how). `--minilm` asks for the
+embeddings of 8 sentences, in turns with the runtime in this process. The best round of each counts. The load
+generator runs on the same cores as the servers.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,8 @@ import serve_peers
 
 Row = dict[str, Any]
 ROWS = 256
+MODEL = "m"
+DATATYPES = {"float32": "FP32", "int64": "INT64"}
 INPUTS = 16
 
 
@@ -37,7 +43,7 @@ class Server:
     def __init__(self, bundle: Path, *options: str) -> None:
         start = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "aotpipe", "serve", f"mlp={bundle}", "--port", "0", *options],
+            [sys.executable, "-m", "aotpipe", "serve", f"{MODEL}={bundle}", "--port", "0", *options],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -68,6 +74,14 @@ class Server:
         self.process.wait(30)
 
 
+@dataclass(frozen=True)
+class Call:
+    """Inputs by name, and the output that is right."""
+
+    inputs: dict[str, np.ndarray]
+    want: np.ndarray
+
+
 class Client(asyncio.Protocol):
     """One connection, which asks again once it is answered."""
 
@@ -82,7 +96,7 @@ class Client(asyncio.Protocol):
         if self.load.is_over():
             self.transport.close()
             return
-        self.place = (self.place + 1) % ROWS
+        self.place = (self.place + 1) % len(self.load.requests)
         self.since = time.perf_counter()
         self.transport.write(self.load.requests[self.place])
 
@@ -103,11 +117,9 @@ class Client(asyncio.Protocol):
 class Load:
     """What is asked, until when, and what came back."""
 
-    def __init__(
-        self, xs: np.ndarray, want: np.ndarray, *, binary: bool, seconds: float = 0.0, count: int = 0
-    ) -> None:
-        self.want, self.binary, self.count, self.open = want, binary, count, 0
-        self.requests = [self._request(x[None]) for x in xs]
+    def __init__(self, calls: Sequence[Call], *, binary: bool, seconds: float = 0.0, count: int = 0) -> None:
+        self.want, self.binary, self.count, self.open = [call.want for call in calls], binary, count, 0
+        self.requests = [self._request(call.inputs) for call in calls]
         self.latencies: list[float] = []
         self.done = self.wrong = 0
         self.end = time.perf_counter() + seconds if seconds else None
@@ -115,17 +127,23 @@ class Load:
     def is_over(self) -> bool:
         return self.done >= self.count if self.end is None else time.perf_counter() >= self.end
 
-    def _request(self, x: np.ndarray) -> bytes:
-        tensor = {"name": "input", "datatype": "FP32", "shape": list(x.shape)}
-        extra = ""
+    def _request(self, inputs: dict[str, np.ndarray]) -> bytes:
+        tensors, data, extra = [], b"", ""
+        for name, x in inputs.items():
+            tensor = {"name": name, "datatype": DATATYPES[x.dtype.name], "shape": list(x.shape)}
+            if self.binary:
+                tensor["parameters"] = {"binary_data_size": x.nbytes}
+                data += x.tobytes()
+            else:
+                tensor["data"] = x.ravel().tolist()
+            tensors.append(tensor)
+        asked = {"inputs": tensors, **({"parameters": {"binary_data_output": True}} if self.binary else {})}
+        text = json.dumps(asked).encode()
         if self.binary:
-            tensor["parameters"] = {"binary_data_size": x.nbytes}
-            text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-            extra, body = f"Inference-Header-Content-Length: {len(text)}\r\n", text + x.tobytes()
-        else:
-            body = json.dumps({"inputs": [{**tensor, "data": x.ravel().tolist()}]}).encode()
+            extra = f"Inference-Header-Content-Length: {len(text)}\r\n"
+        body = text + data
         form = "application/octet-stream" if self.binary else "application/json"
-        head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\nContent-Type: {form}\r\n{extra}"
+        head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nContent-Type: {form}\r\n{extra}"
         return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     def answered(self, place: int, head: bytes, body: bytes, seconds: float) -> None:
@@ -136,12 +154,9 @@ class Load:
         if self.binary:
             got = np.frombuffer(body[-want.nbytes :], np.float32)
         else:
-            got = (
-                np.array(json.loads(body)["outputs"][0]["data"], np.float32)
-                if b" 200 " in head
-                else np.array([])
-            )
-        if b" 200 " not in head or got.shape != want.shape or not np.allclose(got, want, atol=1e-5):
+            is_answer = b" 200 " in head
+            got = np.array(json.loads(body)["outputs"][0]["data"] if is_answer else [], np.float32)
+        if b" 200 " not in head or got.size != want.size or not np.allclose(got, want.ravel(), atol=1e-5):
             self.wrong += 1
 
     def figures(self, seconds: float) -> Row:
@@ -160,7 +175,8 @@ class Load:
             await asyncio.sleep(0.02)
 
 
-def built(folder: Path) -> tuple[Path, np.ndarray, np.ndarray]:
+def built(folder: Path) -> tuple[Path, list[Call]]:
+    """The MLP's bundle, and calls of a row each."""
     import torch
 
     import aotpipe
@@ -177,10 +193,50 @@ def built(folder: Path) -> tuple[Path, np.ndarray, np.ndarray]:
         out=folder / "mlp",
     )
     with torch.no_grad():
-        return folder / "mlp", x.numpy(), model(x).numpy()
+        wanted = model(x).numpy()
+    return folder / "mlp", [
+        Call({"input": row[None]}, want) for row, want in zip(x.numpy(), wanted, strict=True)
+    ]
 
 
-def against_peers(bundle: Path, xs: np.ndarray, want: np.ndarray, asked: argparse.Namespace) -> list[Row]:
+def sentences(asked: argparse.Namespace) -> list[Row]:
+    """MiniLM, 8 sentences of 64 tokens: calls a second of a server and of the runtime in this process."""
+    import uvloop
+
+    import aotpipe
+
+    rows: list[Row] = []
+    numbers = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = Path(folder, "minilm")
+        aotpipe.build("models/minilm.py", targets=["iree-cpu-host"], out=bundle, latency=False)
+        with aotpipe.load(bundle) as runner:
+            calls = []
+            for _ in range(4):
+                ids = numbers.integers(0, 30_000, (8, 64))
+                inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+                calls.append(Call(inputs, runner.infer(inputs)["embedding"]))
+            server = Server(bundle)
+            try:
+                for number in range(asked.rounds):
+                    done, start = 0, time.perf_counter()
+                    while time.perf_counter() < start + asked.seconds:
+                        runner.infer(calls[done % len(calls)].inputs)
+                        done += 1
+                    own = done / (time.perf_counter() - start)
+                    load = Load(calls, binary=True, seconds=asked.seconds)
+                    uvloop.run(load.run(server.port, 2))
+                    row = {"round": number, "runtime_per_s": own, **load.figures(asked.seconds)}
+                    print(said(row), flush=True)
+                    rows.append(row)
+            finally:
+                server.stop()
+    ours, own = (max(row[key] for row in rows) for key in ("per_s", "runtime_per_s"))
+    print(f"served {ours:.2f} calls/s, the runtime alone {own:.2f}: {ours / own:.2f} of it")
+    return rows
+
+
+def against_peers(bundle: Path, calls: Sequence[Call], asked: argparse.Namespace) -> list[Row]:
     """The best round of each server, ours first."""
     import uvloop
 
@@ -194,7 +250,7 @@ def against_peers(bundle: Path, xs: np.ndarray, want: np.ndarray, asked: argpars
             servers |= serve_peers.started(bundle, Path(folder))
             for number in range(asked.rounds):
                 for name, server in servers.items():
-                    load = Load(xs, want, binary=False, seconds=asked.seconds)
+                    load = Load(calls, binary=False, seconds=asked.seconds)
                     uvloop.run(load.run(server.port, asked.connections))
                     row = {"server": name, "round": number, **load.figures(asked.seconds)}
                     print(said(row), flush=True)
@@ -219,7 +275,7 @@ def said(row: Row) -> str:
     )
 
 
-def alone(bundle: Path, xs: np.ndarray, want: np.ndarray, asked: argparse.Namespace) -> list[Row]:
+def alone(bundle: Path, calls: Sequence[Call], asked: argparse.Namespace) -> list[Row]:
     """What our server does in each form, or in a soak."""
     import uvloop
 
@@ -236,7 +292,7 @@ def alone(bundle: Path, xs: np.ndarray, want: np.ndarray, asked: argparse.Namesp
             failed = 0
             for part in range(10 if asked.requests else 1):
                 count = asked.requests // 10
-                load = Load(xs, want, binary=binary, seconds=0 if count else asked.seconds, count=count)
+                load = Load(calls, binary=binary, seconds=0 if count else asked.seconds, count=count)
                 start = time.perf_counter()
                 uvloop.run(load.run(server.port, asked.connections))
                 row |= load.figures(time.perf_counter() - start) | server.memory()
@@ -261,12 +317,16 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--requests", type=int, default=0)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--minilm", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        measure = against_peers if asked.peers else alone
-        rows = measure(*built(Path(folder)), asked)
+    if asked.minilm:
+        rows = sentences(asked)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            measure = against_peers if asked.peers else alone
+            rows = measure(*built(Path(folder)), asked)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 

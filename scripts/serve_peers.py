@@ -64,7 +64,7 @@ class Bundle(Model):
         return InferResponse(payload.id or "1", self.name, outputs)
 
 
-model = Bundle("mlp")
+model = Bundle("m")
 model.load()
 ModelServer(http_port=int(sys.argv[2]), enable_grpc=False, enable_latency_logging=False).start([model])
 """
@@ -107,7 +107,7 @@ class Peer:
     def _is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}/v2/models/mlp/ready", timeout=1
+                f"http://127.0.0.1:{self.port}/v2/models/m/ready", timeout=1
             ) as answer:
                 return int(answer.status) == 200
         except (urllib.error.URLError, OSError):
@@ -138,9 +138,9 @@ def _triton(python: str, bundle: Path, folder: Path) -> Peer:
         stdout=subprocess.DEVNULL,
     )
     (name,) = repository.iterdir()
-    name.rename(repository / "mlp")
-    config = repository / "mlp" / "config.pbtxt"
-    text = config.read_text().replace(f'name: "{name.name}"', 'name: "mlp"')
+    name.rename(repository / "m")
+    config = repository / "m" / "config.pbtxt"
+    text = config.read_text().replace(f'name: "{name.name}"', 'name: "m"')
     config.write_text(text)
     asked = (
         "import pytriton, sys, sysconfig; print(pytriton.__path__[0], sysconfig.get_config_var('LIBDIR'),"
@@ -157,7 +157,7 @@ def _triton(python: str, bundle: Path, folder: Path) -> Peer:
     shutil.copy2(stub, backends / "python" / stub.name)
     bundled = Path(where).with_name("nvidia_pytriton.libs")
     # The stub's interpreter reads no PYTHONPATH.
-    model = repository / "mlp" / "1" / "model.py"
+    model = repository / "m" / "1" / "model.py"
     model.write_text(f"import sys\n\nsys.path += {paths.split(':')}\n{model.read_text()}")
     port = _free_port()
     return Peer(
@@ -189,7 +189,7 @@ def _mlserver(python: str, bundle: Path, folder: Path) -> Peer:
     }
     (folder / "settings.json").write_text(json.dumps(settings))
     model = {
-        "name": "mlp",
+        "name": "m",
         "implementation": "bundle_model.Bundle",
         "parameters": {"uri": str(bundle.resolve())},
     }
