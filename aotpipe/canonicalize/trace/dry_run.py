@@ -47,6 +47,7 @@ class EffectSummary:
         writes_own: Whether it writes in place what it carries.
         limits: What its test says of integers.
         size_conditions: What it demands of sizes from outside, as torch's conditions.
+        own_conditions: What it demands of the sizes of what it carries.
         sizes: Torch's symbols from outside that it computes with, each as a SymInt.
     """
 
@@ -58,6 +59,7 @@ class EffectSummary:
     writes_own: bool = False
     limits: tuple[host_scalars.Limit, ...] = ()
     size_conditions: list[Any] = field(default_factory=list)
+    own_conditions: list[Any] = field(default_factory=list)
     sizes: list[torch.SymInt] = field(default_factory=list)
 
     def alias_set_of(self, tensor: torch.Tensor) -> AliasSet | None:
@@ -92,6 +94,7 @@ def summarize(
         with sizes_collected() as size_conditions:
             summary.after = run_region(body, variables, start, owns=owns)
         summary.size_conditions = [each for each in size_conditions if not each.free_symbols & mine]
+        summary.own_conditions = [each for each in size_conditions if each.free_symbols & mine]
         summary.alias_sets = {
             id(tensor): rebinding.alias_set(tensor) for tensor in _tensors_in(summary.after)
         }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import sympy
 import torch
 from torch.utils import _pytree as pytree
 
@@ -106,6 +107,7 @@ def _solve(loop: Loop) -> Fixpoint:
             last_given = last_given or tensor_storage.last_given()
             found = tensor_storage.joined(names, found)
             if found == names:
+                _check_first_sizes(loop, values, summary)
                 site.fixpoint_note = _Note(tuple(at), abstracts, border.noted(names, begun, before))
                 return abstracts, names, summary
         else:
@@ -123,6 +125,34 @@ def _solve(loop: Loop) -> Fixpoint:
         "keep the shape and the dtype of what the loop computes",
         "loop-changes-form",
     )
+
+
+def _check_first_sizes(loop: Loop, values: Values, summary: dry_run.EffectSummary) -> None:
+    """Refuse a loop whose later iterations demand a size that a variable has not before the first one.
+
+    torch takes a size that only a run knows for one that is not broadcast, and asserts that it fits: where a
+    variable begins with one element and grows to a row, that assert fails in the first iteration.
+
+    Raises:
+        ExportFailed: Names the variable. A caller that can run the first iteration apart does so.
+    """
+    for name, first, value in zip(loop.variables.names, loop.start, values, strict=True):
+        for begun, stood in zip(*map(pytree.tree_leaves, (first, value)), strict=False):
+            if not isinstance(begun, torch.Tensor) or not isinstance(stood, torch.Tensor):
+                continue
+            sizes = {
+                own.node.expr: size
+                for size, own in zip(begun.shape, stood.shape, strict=False)
+                if isinstance(size, int) and isinstance(own, torch.SymInt)
+            }
+            for condition in summary.own_conditions if sizes else ():
+                if condition.subs(sizes) is sympy.false:
+                    raise refusal(
+                        f"{_shown(name)} has the shape {tuple(begun.shape)} before a loop on a tensor, and a "
+                        "larger one after an iteration",
+                        "give it the shape that it has after an iteration before the loop",
+                        "loop-changes-form",
+                    )
 
 
 def _begun(

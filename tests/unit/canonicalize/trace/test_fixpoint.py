@@ -178,3 +178,42 @@ def joined_up_to_a_number(x):
 def test_sizes_that_differ_on_paths_as_in_eager(model):
     values = ([1.0, -1.0, 2.0, 3.0], [-1.0, -1.0, -2.0, 3.0], [2.0, 2.0, 3.0, 3.0], [-1.0] * 4)
     check(model, *((torch.tensor(value),) for value in values))
+
+
+def broadcast_by_the_first(x):
+    state = torch.zeros(1)
+    for row in x:
+        state = torch.tanh(row + state)
+    return state
+
+
+def broadcast_before_a_break(x):
+    state, last = torch.zeros(2, 1), torch.zeros(())
+    for row in x:
+        state = state * 0.5 + row
+        last = state.sum()
+        if last > 6:
+            break
+    return state, last
+
+
+@pytest.mark.parametrize("model", [broadcast_by_the_first, broadcast_before_a_break])
+def test_a_variable_of_one_element_that_the_first_iteration_broadcasts(model):
+    values = (torch.ones(3, 2), torch.ones(1, 2) * 4, torch.linspace(-1, 1, 8).reshape(4, 2))
+    check(
+        model, *((value,) for value in values), dynamic_shapes={"x": {0: torch.export.Dim("n", min=1, max=9)}}
+    )
+
+
+def broadcast_in_a_while(x):
+    state = torch.zeros(1)
+    while state.sum() < x.sum():
+        state = state + x
+    return state
+
+
+def test_a_variable_that_is_broadcast_in_an_iteration_that_may_be_none_is_refused():
+    with pytest.raises(ExportFailed) as caught:
+        exported(broadcast_in_a_while, torch.ones(3))
+    assert "`state` has the shape (1,) before a loop" in str(caught.value)
+    assert "give it the shape" in str(caught.value)
