@@ -140,11 +140,9 @@ def _check_first_sizes(loop: Loop, values: Values, summary: dry_run.EffectSummar
         for begun, stood in zip(*map(pytree.tree_leaves, (first, value)), strict=False):
             if not isinstance(begun, torch.Tensor) or not isinstance(stood, torch.Tensor):
                 continue
-            sizes = {
-                own.node.expr: size
-                for size, own in zip(begun.shape, stood.shape, strict=False)
-                if isinstance(size, int) and isinstance(own, torch.SymInt)
-            }
+            shapes: Iterator[tuple[Any, Any]] = zip(begun.shape, stood.shape, strict=False)
+            sizes = {own.node.expr: size for size, own in shapes if not isinstance(own, int)}
+            sizes = {own: size for own, size in sizes.items() if isinstance(size, int)}
             for condition in summary.own_conditions if sizes else ():
                 if condition.subs(sizes) is sympy.false:
                     raise refusal(
