@@ -32,7 +32,7 @@ from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
 
 _NONE: Final = object()
-# What is not looked into: a module is watched by `watching`, a tensor's writes are ops.
+# What is not looked into: a registered module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
 Mark = tuple[str, type, int]
 """A container among those that are looked at: its name, its type, and which of those of both it is."""
@@ -194,8 +194,15 @@ def _held(
 ) -> Iterator[tuple[str, Any]]:
     """The containers among values and in watched modules; `iterators` is filled with what is one."""
     seen: set[int] = set()
+    roots = trace.part(_Watched).roots
+    registered = {id(module) for root in roots for module in root.modules()}
 
     def walk(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        # A module that is kept in a plain list, say, is a submodule to Python, though not to torch.
+        if isinstance(value, nn.Module) and id(value) not in registered:
+            registered.update(map(id, value.modules()))
+            yield from of_module(f"{name}.", value)
+            return
         if isinstance(value, _CLOSED) or is_of_torch(value) or id(value) in seen:
             return
         seen.add(id(value))
@@ -220,22 +227,25 @@ def _held(
             for attribute, inner in own.items():
                 yield from walk(f"{name}.{attribute}", inner)
 
-    for name, value in values:
-        yield from walk(name, value)
-    for generator, variables in _suspended():
-        yield from walk("a context manager's generator", generator)
-        for name, value in variables.items():
-            yield from walk(name, value)
-    for root in trace.part(_Watched).roots:
+    def of_module(before: str, root: nn.Module) -> Iterator[tuple[str, Any]]:
         for path, module in root.named_modules():
             own = vars(module)
-            prefix = f"{path or type(module).__name__}."
+            prefix = f"{before}{path}." if path else before or f"{type(module).__name__}."
             yield prefix, own
             for attribute, value in own.items():
                 if attribute in object_graph.OWN:
                     yield prefix, value
                 else:
                     yield from walk(prefix + attribute, value)
+
+    for name, value in values:
+        yield from walk(name, value)
+    for generator, variables in _suspended():
+        yield from walk("a context manager's generator", generator)
+        for name, value in variables.items():
+            yield from walk(name, value)
+    for root in roots:
+        yield from of_module("", root)
 
 
 def is_of_module(container: object) -> bool:

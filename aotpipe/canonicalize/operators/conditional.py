@@ -65,13 +65,29 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner = None if is_type else getattr(function, "__self__", None)
     target = vars(function).get("__init__") if is_type else _function_of(function)
     given = (*args, *kwargs.values())
-    if not (isinstance(owner, torch.nn.Module) or any(map(may_lack, (*given, owner)))) or _rewritten(target):
+    reads = isinstance(owner, torch.nn.Module) or any(map(_readers_rewritten, (function, *given)))
+    if not (reads or any(map(may_lack, (*given, owner)))) or _rewritten(target):
         return function(*args, **kwargs)
     if any(map(dynamic_list.holds_dynamic_list, given)) and not _takes_dynamic_lists(function, owner):
         name = getattr(function, "__name__", function)
         said = f"`{name}` is called with a list whose length a tensor decides"
         raise refusal(said, "stack the list first", "list-grows")
     return function(*args, **kwargs) if is_type or target is None else called(function, args, kwargs)
+
+
+def _readers_rewritten(module: Any) -> bool:
+    """Whether a module, or one in it, has an attribute that may lack its value; its readers are rewritten.
+
+    torch calls the `forward` of a module, and so no operator of ours stands between the two.
+    """
+    if not isinstance(module, torch.nn.Module):
+        return False
+    parts = object_graph.modules_of(module).values()
+    holders = {id(part) for part in parts if any(map(may_lack, vars(part).values()))}
+    for part in parts if holders else ():
+        if any(id(each) in holders for each in object_graph.modules_of(part).values()):
+            _rewritten(_function_of(part))
+    return bool(holders)
 
 
 def _takes_dynamic_lists(function: Any, owner: object) -> bool:

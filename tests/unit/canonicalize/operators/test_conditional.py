@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe import Dim
 from aotpipe.canonicalize.operators import conditional
 from aotpipe.errors import ExportFailed
 from tests.sweep import slow
 from tests.unit.canonicalize.trace.agree import check
+from tests.unit.canonicalize.trace.test_regions import exported
 
 
 def test_plain_values_choose_as_python_does_and_call_one_side() -> None:
@@ -231,3 +233,64 @@ def test_an_index_that_may_be_none_is_a_number() -> None:
         return x[found(x)[0]]
 
     check(used, *((torch.tensor(x),) for x in ([0.5, 2.0, 0.9], [3.0, 0.9, 2.0])))
+
+
+class Cell(torch.nn.Module):
+    """Keeps what it gave, which is None before its first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = None
+
+    def forward(self, row):
+        if self.last is None:
+            self.last = torch.zeros_like(row)
+        self.last = torch.tanh(row + self.last)
+        return self.last
+
+
+class Rows(torch.nn.Module):
+    def __init__(self, step, *, registered=True):
+        super().__init__()
+        self.steps = torch.nn.ModuleList([step]) if registered else [step]
+
+    def forward(self, x):
+        out = torch.empty(x.shape[0], 3)
+        for i in range(x.size(0)):
+            row = x[i]
+            for step in self.steps:
+                row = step(row)
+            out[i, :] = row
+        return out
+
+
+class Around(torch.nn.Module):
+    """Reads what a module inside of it holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = Cell()
+
+    def forward(self, row):
+        first = self.cell.last is None
+        return self.cell(row) + (1 if first else 0)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: Rows(Cell()),
+        lambda: Rows(torch.nn.Sequential(torch.nn.Tanh(), Cell())),
+        lambda: Rows(Around()),
+        lambda: Rows(Cell(), registered=False),
+        lambda: Rows(torch.nn.Sequential(Cell(), Cell()), registered=False),
+    ],
+    ids=["cell", "sequential", "around", "in a list", "sequential in a list"],
+)
+def test_a_module_that_keeps_what_it_gave_is_called_in_a_loop(model) -> None:
+    """torch calls its `forward`, which asks whether it is None: it has to be rewritten, too."""
+    calls = [torch.randn(n, 3) for n in (5, 2, 4)]
+    program = exported(model(), calls[0], dynamic_shapes={"x": {0: Dim("n", min=2, max=9)}})
+    eager, run = model(), program.entries[0].program.module()
+    for x in calls:
+        torch.testing.assert_close(run(x), eager(x))
