@@ -166,3 +166,16 @@ def chosen_by_bytes_after_a_decision(x):
 @pytest.mark.parametrize("model", [chosen_by_bytes, chosen_by_bytes_after_a_decision])
 def test_bytes_are_a_condition(model: Callable[..., Any]) -> None:
     check(model, (torch.tensor([1.0, 2.0, 3.0]),), (torch.tensor([1.0, 0.0, -3.0]),))
+
+
+def test_a_row_is_written_with_more_dims_than_it_has():
+    """Eager drops the first ones of size 1, which the op that the graph has takes none of."""
+
+    def model(x):
+        out, at = torch.zeros(3, 2), 0
+        while out.sum() < x.sum():
+            out[at % 3, :] = x[0:1] + at
+            at = at + 1
+        return out
+
+    check(model, *((torch.tensor(each),) for each in ([[1.0, 3.0]], [[4.0, 9.0]], [[-1.0, 0.0]])))
