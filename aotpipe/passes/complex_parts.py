@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from aotpipe.passes import ops
-from aotpipe.passes.emit import Emitter
+from aotpipe.passes.emit import Emitter, fake_mode
 
 _ATEN: Final = torch.ops.aten
 
@@ -103,7 +104,18 @@ def _each(split_: _Split, node: Node) -> Parts:
     # The parts have its dtype by now.
     options = {name: value for name, value in node.kwargs.items() if name != "dtype"}
     parts = split_.both(node.args[0])
-    return Parts(*(split_.emit(node.target, part, *node.args[1:], **options) for part in parts))
+    return Parts(
+        *(_sized(split_, split_.emit(node.target, part, *node.args[1:], **options), node) for part in parts)
+    )
+
+
+def _sized(split_: _Split, part: Node, whole: Node) -> Node:
+    """A part, whose sizes are those of the whole: an op of which only a run knows the size names it anew."""
+    mine, size = part.meta["val"], whole.meta["val"]
+    if any(free_unbacked_symbols(each) for each in (*mine.shape, *size.shape)):
+        with fake_mode(split_.module):
+            part.meta["val"] = torch.empty_strided(size.shape, size.stride(), dtype=mine.dtype)
+    return part
 
 
 def _cast(split_: _Split, node: Node) -> Parts:

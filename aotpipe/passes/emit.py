@@ -15,7 +15,9 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.utils import _pytree as pytree
+from torch.utils._sympy.numbers import int_oo
 
 
 class Emitter:
@@ -50,7 +52,22 @@ class Emitter:
                 stack.enter_context(shapes.ignore_fresh_unbacked_symbols())
                 stack.enter_context(shapes.suppress_guards())
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda used: change(used.meta["val"]))
+            if shapes is not None:
+                _count_as_sizes(shapes, (args, kwargs))
             return node.target(*args, **kwargs)
+
+
+def _count_as_sizes(shapes: ShapeEnv, values: object) -> None:
+    """Note that the sizes of tensors are not negative.
+
+    Of a symbol that only a run knows, torch forgets it with the region that made it, and some ops ask again.
+    """
+    for value in pytree.tree_leaves(values):
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt):
+                known = shapes.var_to_range.get(symbol := size.node.expr)
+                if known is not None and free_unbacked_symbols(size) and not known.lower >= 0:
+                    shapes.constrain_symbol_range(symbol, compiler_min=0, compiler_max=int_oo)
 
 
 def rewrite(

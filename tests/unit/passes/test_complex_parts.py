@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.export import export
 
+from aotpipe import Dim
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.lower import importer
 from aotpipe.core.targets import Target
@@ -138,3 +139,20 @@ def test_numbers_of_double_precision() -> None:
         through.compare(
             runner, program, Double(), (z, torch.randn(3, 4, dtype=torch.float64, generator=draw))
         )
+
+
+class Rows(torch.nn.Module):
+    """A list of which only a run knows the length, as a complex tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, found = torch.zeros(3, dtype=torch.complex64), []
+        for row in x:
+            state = torch.complex((row + state).real.tanh(), (row + state).imag.tanh())
+            found.append(state)
+        return torch.stack(found)
+
+
+def test_parts_have_the_sizes_of_the_whole() -> None:
+    """Each part had a size of its own that only a run knows, and torch asked whether they are equal."""
+    calls = [(torch.randn(n, 3, dtype=torch.complex64),) for n in (5, 2)]
+    legal.check(Rows(), *calls, dynamic_shapes={"x": {0: Dim("n", min=2, max=9)}})
