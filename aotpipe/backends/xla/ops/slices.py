@@ -212,6 +212,16 @@ def _padded_flip(call: Call) -> Padded:
     return Padded(call.as_it_is(x, fixed), x.axes)
 
 
+def roll(_: Out, x: Array, shifts: Any, dims: Any = ()) -> Array:
+    """Roll each dim by itself: a shift may be a number that a loop counts, of which jax takes no list."""
+    shifts, dims = (each if isinstance(each, list | tuple) else [each] for each in (shifts, dims))
+    if not dims:
+        return jnp.roll(x, shifts[0])
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = jnp.roll(x, shift, dim)
+    return x
+
+
 def _padded_roll(call: Call) -> Padded:
     """Roll within the true size of each dim."""
     shifts, dims = (
@@ -315,10 +325,7 @@ OPS: Final[dict[Any, Any]] = {
         lambda _, x, dims: lax.rev(x, sorted({dim % x.ndim for dim in dims})) if x.ndim else x,
         _padded_flip,
     ),
-    aten.roll.default: (
-        lambda _, x, shifts, dims=(): jnp.roll(x, shifts, None if dims in ((), []) else dims),
-        _padded_roll,
-    ),
+    aten.roll.default: (roll, _padded_roll),
     aten.constant_pad_nd.default: (constant_pad, _padded_constant_pad),
     overloads("reflection_pad1d reflection_pad2d reflection_pad3d"): _edge_pad("reflect"),
     overloads("replication_pad1d replication_pad2d replication_pad3d"): _edge_pad("edge"),

@@ -90,3 +90,19 @@ SIX = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
 )
 def test_equals_eager(module: Any, calls: list[tuple[Tensor, ...]]) -> None:
     on_xla.check(module, *calls)
+
+
+class Rolled(torch.nn.Module):
+    """Rolls by the number of a trip, which jax takes in no list."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        i = 0
+        while x.sum() < y.sum():
+            i = i + 1
+            x = torch.roll(x, i, 0) + torch.roll(y, shifts=(i, 1), dims=(0, 1)).abs()
+            x = x + torch.roll(y, i).abs()
+        return x
+
+
+def test_a_roll_by_a_number_that_a_loop_counts() -> None:
+    on_xla.check(Rolled(), (SIX, SIX.abs() * 9), (-SIX, SIX.abs()))
