@@ -25,6 +25,7 @@ MODULES: Final = (
     "third_draw",
     "fourth_draw",
     "fifth_draw",
+    "sixth_draw",
 )
 """The modules of this folder that declare cases."""
 
