@@ -477,6 +477,6 @@ def _scatter(view: torch.Tensor, chosen: Chosen, value: torch.Tensor) -> None:
     rebinding.refuse_lost(view)
     # `x[i] = row` takes more dims than are written where the first ones are of size 1; the op takes none.
     rank = view.dim() - len(rows) + max(each.dim() for each in rows.values())
-    while value.dim() > rank and isinstance(value.shape[0], int) and value.shape[0] == 1:
+    while value.dim() > rank and statically_known_true(value.shape[0] == 1):
         value = value.squeeze(0)
     torch.ops.aten.index_put_.default(view, _indices(rows), value)
