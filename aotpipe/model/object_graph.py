@@ -26,6 +26,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from aotpipe.model import source
+
 OWN: Final = ("_parameters", "_buffers", "_modules")
 _MISSING: Final = object()
 _DEEPEST: Final = 20
@@ -113,6 +115,15 @@ def slot_names(kind: type) -> Iterator[str]:
     for cls in kind.__mro__:
         if cls.__flags__ & _HEAP:
             yield from (name for name, each in vars(cls).items() if type(each) is types.MemberDescriptorType)
+
+
+def has_setter(value: object, name: str) -> bool:
+    """Whether code of the model's runs where an attribute of a value is set: a property's, or its class's."""
+    kind = type(value)
+    held = next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
+    setter = held.fset if isinstance(held, property) else getattr(type(held), "__set__", None)
+    codes = (getattr(each, "__code__", None) for each in (setter, kind.__setattr__))
+    return any(code is not None and source.is_model_code(code.co_filename) for code in codes)
 
 
 def contents(value: Any) -> Any:

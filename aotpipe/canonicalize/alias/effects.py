@@ -11,15 +11,20 @@ be lost. `note_results` remembers such containers, and `results_checked` refuses
 
 from __future__ import annotations
 
+import io
 import sys
+import zlib
+from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import BuiltinMethodType, CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, Final
 from weakref import ReferenceType, ref
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -34,6 +39,8 @@ from aotpipe.model import object_graph, source
 _NONE: Final = object()
 # What is not looked into: a registered module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
+# What holds data that no graph computes: a write to it is refused.
+_DATA: Final = (np.ndarray, array, bytearray, io.StringIO, io.BytesIO, type)
 Mark = tuple[str, type, int]
 """A container among those that are looked at: its name, its type, and which of those of both it is."""
 
@@ -54,7 +61,9 @@ class Changed(Exception):
 
 
 def _position(iterator: Any) -> object:
-    """Where an iterator stands, as far as Python tells."""
+    """Where an iterator stands, as far as Python tells; of data of one kind, what it holds."""
+    if isinstance(iterator, _DATA):
+        return _told(iterator)
     if isinstance(iterator, GeneratorType):
         frame = iterator.gi_frame
         return frame and (frame.f_lasti, *map(id, frame.f_locals.values()))
@@ -66,6 +75,28 @@ def _position(iterator: Any) -> object:
         _position(each) if _is_iterator(each) else each if type(each) is int else id(each) for each in given
     )
     return (*inner, *map(str, state))
+
+
+def _told(data: Any) -> object:
+    """What tells whether an array, or a text that is written, is as it was."""
+    if isinstance(data, type):
+        return {name: id(value) for name, value in vars(data).items()}
+    if isinstance(data, io.StringIO | io.BytesIO):
+        return None if data.closed else (data.tell(), data.getvalue())
+    if isinstance(data, np.ndarray):
+        return (data.shape, str(data.dtype), zlib.crc32(data.tobytes()))
+    return bytes(data)
+
+
+def _data_of_modules() -> set[int]:
+    found: list[tuple[str, Any]] = []
+    for _ in _held((), found):
+        pass
+    return {id(each) for _, each in found if not isinstance(each, type)}
+
+
+def _kind(data: object) -> str:
+    return "a class" if isinstance(data, type) else type(data).__name__
 
 
 def _is_iterator(value: object) -> bool:
@@ -92,7 +123,11 @@ def watched_roots() -> list[nn.Module]:
 
 def is_variable(container: Any) -> bool:
     """Whether what a container holds may be a variable: a class of the user's own may hold it otherwise."""
-    return isinstance(container, CellType) or type(container) in (*_CHANGED, Partial)
+    return (
+        isinstance(container, CellType)
+        or type(container) in (*_CHANGED, Partial)
+        or object_fields.is_slotted(container)
+    )
 
 
 @dataclass(slots=True)
@@ -132,9 +167,19 @@ class Snapshot:
         """Put back what the containers held; gives what had changed.
 
         Raises:
-            ExportFailed: Something was taken from an iterator, which cannot be put back.
+            ExportFailed: Something was taken from an iterator, or written to an array, which is not put back.
         """
-        if taken := [name for name, each, position in self._positions if _position(each) != position]:
+        moved = [(name, each) for name, each, position in self._positions if _position(each) != position]
+        data = [(name, each) for name, each in moved if isinstance(each, _DATA)]
+        kept = _data_of_modules() if data else set()  # which is state that has no form
+        if written := [f"`{name}` ({_kind(each)})" for name, each in data if id(each) not in kept]:
+            raise ExportFailed(
+                f"a branch, a loop or a `try` on a tensor writes to {', '.join(written)} in place",
+                hint="keep it in a tensor or in a list, of the function or of the module",
+                where=source.of_caller(),
+                code="python-object-changed",
+            )
+        if taken := [name for name, each in moved if not isinstance(each, _DATA)]:
             raise ExportFailed(
                 f"a branch, a loop or a `try` on a tensor takes from an iterator: {', '.join(taken)}",
                 hint="make a list of it, and take its items by a number that counts",
@@ -163,7 +208,7 @@ def unchanged(values: Iterable[tuple[str, object]], own: Any = ()) -> Iterator[N
         ExportFailed: It took from an iterator, which cannot be taken back.
     """
     mine = list(_copied_containers(own))
-    held = {id(vars(each) if object_fields.is_structure(each) else each) for each in mine}
+    held = {id(_attributes_of(each)) for each in mine}
     snapshot = Snapshot(values, held)
     changed: Changed | None = None
     try:
@@ -172,6 +217,12 @@ def unchanged(values: Iterable[tuple[str, object]], own: Any = ()) -> Iterator[N
         changed = snapshot.restore()
     if changed is not None:
         raise changed
+
+
+def _attributes_of(container: Any) -> Any:
+    """What holds the attributes of an object; else the container itself."""
+    is_open = object_fields.is_structure(container) and not object_fields.is_slotted(container)
+    return vars(container) if is_open else container
 
 
 def again(values: Iterable[tuple[str, object]], marks: Collection[Mark]) -> Changed | None:
@@ -197,16 +248,23 @@ def _held(
     roots = trace.part(_Watched).roots
     registered = {id(module) for root in roots for module in root.modules()}
 
+    def note_class(name: str, kind: type) -> None:
+        if iterators is not None and id(kind) not in seen and object_fields.is_of_model(kind):
+            seen.add(id(kind))
+            iterators.append((name, kind))
+
     def walk(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         # A module that is kept in a plain list, say, is a submodule to Python, though not to torch.
         if isinstance(value, nn.Module) and id(value) not in registered:
             registered.update(map(id, value.modules()))
             yield from of_module(f"{name}.", value)
             return
+        if isinstance(value, type):
+            note_class(name, value)
         if isinstance(value, _CLOSED) or is_of_torch(value) or id(value) in seen:
             return
         seen.add(id(value))
-        if iterators is not None and _is_iterator(value):
+        if iterators is not None and (_is_iterator(value) or isinstance(value, _DATA)):
             iterators.append((name, value))
         if object_graph.base_of(value) is not None:
             yield name, value
@@ -222,7 +280,20 @@ def _held(
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 yield variable, cell
                 yield from walk(variable, _held_by(cell)[0])
+            if attributes := vars(value):
+                yield f"{name}.", attributes
+                for attribute, inner in attributes.items():
+                    yield from walk(f"{name}.{attribute}", inner)
+        elif isinstance(value, partial):
+            for inner in (value.func, *value.args, *value.keywords.values()):
+                yield from walk(name, inner)
+        elif object_fields.is_slotted(value):
+            note_class(type(value).__qualname__, type(value))
+            yield f"{name}.", value
+            for attribute, inner in copied(value).items():
+                yield from walk(f"{name}.{attribute}", inner)
         elif isinstance(own := getattr(value, "__dict__", None), dict) and own is not value:
+            note_class(type(value).__qualname__, type(value))
             yield f"{name}.", own
             for attribute, inner in own.items():
                 yield from walk(f"{name}.{attribute}", inner)
@@ -230,6 +301,7 @@ def _held(
     def of_module(before: str, root: nn.Module) -> Iterator[tuple[str, Any]]:
         for path, module in root.named_modules():
             own = vars(module)
+            note_class(type(module).__qualname__, type(module))
             prefix = f"{before}{path}." if path else before or f"{type(module).__name__}."
             yield prefix, own
             for attribute, value in own.items():
@@ -331,7 +403,8 @@ def _named(name: str, container: Any, old: Any) -> str:
     """The name of a changed container, or the names of the attributes of a module that changed."""
     if not name.endswith("."):
         return name
-    keys = [key for key in {**old, **container} if old.get(key, _NONE) is not container.get(key, _NONE)]
+    now = copied(container)
+    keys = [key for key in {**old, **now} if old.get(key, _NONE) is not now.get(key, _NONE)]
     return ", ".join(name + key for key in keys)
 
 
@@ -386,9 +459,9 @@ def held_by_unread(read: Collection[str]) -> Callable[[object], bool]:
 
     def is_unread(container: object) -> bool:
         frame = sys._getframe(1)  # noqa: SLF001
-        if id(container) in _held_by_callers(frame, read=read)[1]:
-            return False
-        return all(container is not each for _, each in _held(()))
+        # Found as a change of it is: what an object or a closure holds is as much as what a list does.
+        variables = ((name, value) for name, value, _ in _variables_of_callers(frame, read=read))
+        return all(container is not each for _, each in _held(variables))
 
     return is_unread
 
@@ -403,16 +476,39 @@ def held_storages() -> set[int]:
     return _held_by_callers(sys._getframe(1))[0]  # noqa: SLF001  # the only way to the variables of those who call
 
 
-def _held_by_callers(
+def _variables_of_callers(
     frame: FrameType | None, but: Collection[str] = (), read: Collection[str] | None = None
-) -> tuple[set[int], dict[int, int]]:
-    """The memories of the tensors that are held, and how deep each other object was looked into.
+) -> Iterator[tuple[str, Any, bool]]:
+    """The variables of the functions that run, with whether it is one that calls the model from outside.
 
-    What is held `but` by the variables of these names of the function that runs, or, of its variables, by
-    those that it will `read` alone.
+    All `but` those of these names of the function that runs, or, of its variables, those that it will `read`.
     """
     own = set(but)
     running: str | None = None
+    called = False
+    while frame is not None:
+        code = frame.f_code
+        # Within the call of the model, what torch's own functions hold is on its way only.
+        called = called or code.co_qualname == CALL
+        if not source.is_own(code.co_filename) and (called or source.is_model_code(code.co_filename)):
+            # A statement of the function may be running as a function inside of it.
+            function = code.co_qualname.partition(f".<locals>.{trace.GENERATED}")[0]
+            running = running or function
+            is_running = function == running and read is not None
+            for name, value in frame.f_locals.items():
+                is_shared = name in (*code.co_freevars, *code.co_cellvars)
+                if not (name in own and is_shared) and not (is_running and name not in (read or ())):
+                    yield name, value, called
+            read = None if code.co_qualname == running else read
+            own.difference_update(code.co_cellvars)  # which are other variables in the functions that call
+        frame = frame.f_back
+
+
+def _held_by_callers(frame: FrameType | None, but: Collection[str] = ()) -> tuple[set[int], dict[int, int]]:
+    """The memories of the tensors that are held, and how deep each other object was looked into.
+
+    What is held `but` by the variables of these names of the function that runs.
+    """
     storages: set[int] = set()
     depths: dict[int, int] = {}
 
@@ -424,24 +520,9 @@ def _held_by_callers(
             for each in _inside(value):
                 add(each, depth - 1)
 
-    called = False
-    while frame is not None:
-        code = frame.f_code
-        # Within the call of the model, what torch's own functions hold is on its way only.
-        called = called or code.co_qualname == CALL
-        if not source.is_own(code.co_filename) and (called or source.is_model_code(code.co_filename)):
-            # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
-            # A statement of the function may be running as a function inside of it.
-            function = code.co_qualname.partition(f".<locals>.{trace.GENERATED}")[0]
-            running = running or function
-            is_running = function == running and read is not None
-            for name, value in frame.f_locals.items():
-                is_shared = name in (*code.co_freevars, *code.co_cellvars)
-                if not (name in own and is_shared) and not (is_running and name not in (read or ())):
-                    add(value, 1 if called else _DEPTH)
-            read = None if code.co_qualname == running else read
-            own.difference_update(code.co_cellvars)  # which are other variables in the functions that call
-        frame = frame.f_back
+    for _, value, called in _variables_of_callers(frame, but):
+        # Who calls from outside holds what was passed; all that hangs on a caller may be a whole program.
+        add(value, 1 if called else _DEPTH)
     for _, variables in _suspended():
         for value in variables.values():
             add(value, _DEPTH)

@@ -68,7 +68,7 @@ from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import is_on, refusal
 from aotpipe.errors import ExportFailed
-from aotpipe.model import source
+from aotpipe.model import object_graph, source
 
 T = TypeVar("T")
 Function = Callable[..., Any]
@@ -87,6 +87,25 @@ def bound_or_undefined(read: Callable[[], T]) -> T | Undefined:
             return read()
     except (NameError, AttributeError):
         return UNDEFINED
+
+
+def attribute_or_undefined(of: Callable[[], Any], name: str) -> Any:
+    """What an attribute that a region assigns holds, or a mark where it has none yet.
+
+    One that code of the model's sets is no variable: what that code changes is found where it is.
+    """
+    try:
+        with optional_values.looking():
+            owner = of()
+            return UNDEFINED if object_graph.has_setter(owner, name) else getattr(owner, name)
+    except (NameError, AttributeError):
+        return UNDEFINED
+
+
+def set_attribute(owner: Any, name: str, value: Any) -> None:
+    """Let an attribute hold what a region gave, unless code of the model's sets it."""
+    if not object_graph.has_setter(owner, name):
+        setattr(owner, name, value)
 
 
 def bound_variables(reads: dict[str, Callable[[], Any]]) -> dict[str, Any]:

@@ -98,8 +98,7 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
             case ast.Attribute(ctx=ast.Store()):
                 if (path := dotted(node)) is not None:
                     attributes[path] = None
-                else:
-                    touch(node.value)
+                touch(node.value)  # a setter may change other attributes
             case ast.Subscript():  # a `defaultdict` that is read may be changed
                 touch(node.value)
             case ast.Call():

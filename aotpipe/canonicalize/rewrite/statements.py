@@ -386,11 +386,7 @@ class _Writer(ast.NodeVisitor):
             self._function(made[role], parameter, names.names, body) for role, body in bodies.items()
         ]
         out.append(self._function(made["get"], None, (), [ast.Return(tuple_of(map(_read, names.all)))]))
-        write: list[ast.stmt] = [ast.Pass()]
-        if names.all:
-            targets = ast.Tuple([reference(each, ast.Store()) for each in names.all], ast.Store())
-            write = [ast.Assign([targets], load(_GIVEN))]
-        out.append(self._function(made["set"], _GIVEN, names.names, write))
+        out.append(self._function(made["set"], _GIVEN, names.names, _write(names)))
         called = calling(operator, *before, *(load(made[role]) for role in bodies), *after)
         touched = [path for path in names.touched if path not in names.all]
         watched = tuple_of(tuple_of((ast.Constant(each), _read(each))) for each in touched)
@@ -427,4 +423,22 @@ def _drops_exceptions(node: ast.Try) -> bool:
 
 
 def _read(path: str) -> ast.expr:
-    return calling("bound_or_undefined", later(reference(path, ast.Load())))
+    of, _, attribute = path.rpartition(".")
+    if of:
+        return calling("attribute_or_undefined", later(reference(of, ast.Load())), ast.Constant(attribute))
+    return calling("bound_or_undefined", later(load(path)))
+
+
+def _write(names: Assigned) -> list[ast.stmt]:
+    """Statements that give the variables what a tuple holds: plain names, then attributes."""
+    attributes = names.all[len(names.names) :]
+    held = [f"{_GIVEN}_{at}" for at in range(len(attributes))]
+    if not names.all:
+        return [ast.Pass()]
+    targets: list[ast.expr] = [ast.Name(each, ast.Store()) for each in (*names.names, *held)]
+    made: list[ast.stmt] = [ast.Assign([ast.Tuple(targets, ast.Store())], load(_GIVEN))]
+    for path, value in zip(attributes, held, strict=True):
+        of, _, attribute = path.rpartition(".")
+        owner_of = reference(of, ast.Load())
+        made.append(ast.Expr(calling("set_attribute", owner_of, ast.Constant(attribute), load(value))))
+    return made

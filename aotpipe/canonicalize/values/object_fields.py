@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final
 
@@ -92,12 +93,28 @@ def is_frozen(value: Any) -> bool:
 def is_open(value: Any) -> bool:
     """Whether a value is an object of a class of the model's that holds attributes, and nothing else."""
     kind = type(value)
-    if isinstance(value, _OTHER) or callable(value) or not isinstance(getattr(value, "__dict__", None), dict):
+    has_attributes = object_graph.own_dict(value) is not None or is_slotted(value)
+    if isinstance(value, _OTHER) or callable(value) or not has_attributes:
         return False
-    module = sys.modules.get(kind.__module__)
-    path = getattr(module, "__file__", None)
-    is_of_model = kind.__module__.partition(".")[0] not in _CLOSED and path and source.is_model_code(path)
-    return bool(is_of_model) and not is_frozen(value) and not any(object_graph.slot_names(kind))
+    return is_of_model(kind) and not is_frozen(value)
+
+
+def is_of_model(kind: type) -> bool:
+    """Whether a class is one of the model's own code."""
+    path = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    is_closed = kind.__module__.partition(".")[0] in _CLOSED
+    return not is_closed and path is not None and source.is_model_code(path)
+
+
+def is_slotted(value: object) -> bool:
+    """Whether a value is an object of a class of the model's that keeps attributes outside of `__dict__`."""
+    kind: Any = type(value)
+    return _has_slots(kind) and object_graph.is_object(value)
+
+
+@lru_cache(maxsize=256)
+def _has_slots(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] not in _CLOSED and any(object_graph.slot_names(kind))
 
 
 def can_be_changed(value: Any) -> bool:
@@ -131,7 +148,7 @@ def _unflatten(children: Any, kind: type) -> Any:
 
 
 def _flatten_open(value: Any) -> tuple[list[Any], tuple[type, tuple[str, ...]]]:
-    own = vars(value)
+    own = object_graph.contents(value)
     names = tuple(sorted(own))
     return [own[name] for name in names], (type(value), names)
 
@@ -139,5 +156,5 @@ def _flatten_open(value: Any) -> tuple[list[Any], tuple[type, tuple[str, ...]]]:
 def _unflatten_open(children: Any, context: tuple[type, tuple[str, ...]]) -> Any:
     kind, names = context
     made: Any = object.__new__(kind)
-    vars(made).update(zip(names, children, strict=True))
+    object_graph.refill(made, dict(zip(names, children, strict=True)))
     return made

@@ -172,7 +172,7 @@ def test_what_statements_assign_and_may_change():
     found = assigned(body)
     assert found.names == ("a", "w", "g")
     assert found.all == ("a", "w", "g", "self.n")
-    assert set(found.touched) == {"x", "f", "y", "b", "v", "z", "u"}
+    assert set(found.touched) == {"self", "x", "f", "y", "b", "v", "z", "u"}
     assert found.without({"a", "self"}).all == ("w", "g")
 
 
