@@ -156,12 +156,12 @@ def _refusing_tensor(written: Callable[..., str]) -> Callable[..., str]:
     @functools.wraps(written)
     def shown(tensor: torch.Tensor, **contents: Any) -> str:
         if isinstance(tensor, FakeTensor) and tensor.constant is None:
+            if trace.current().is_message:
+                return "..."
             frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
             while frame is not None and frame.f_code.co_name in _BETWEEN:
                 frame = frame.f_back
             if frame is not None and source.is_user_file(frame.f_code.co_filename) and not _is_talk(frame):
-                if trace.current().is_message:
-                    return "..."
                 raise MadeText("data-dependent: a text is made of a tensor, which only a run knows")
         return written(tensor, **contents)
 

@@ -271,7 +271,8 @@ def require(test: Any, error: BaseException, *, holds: bool) -> bool:
         elif decided is not holds:
             raise raised(lambda: error)
         return False
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    with message():  # the text of an exception of one argument is made here
+        said = f"{type(error).__name__}: {error}".rstrip(": ")
     return add_assert(truth if holds else truth.logical_not(), said)
 
 
