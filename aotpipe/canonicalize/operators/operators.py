@@ -362,12 +362,18 @@ def dropped() -> AbstractContextManager[Any]:
     return caught(lambda: (BaseException,), may_split=False)
 
 
-def entered(manager: Any) -> AbstractContextManager[Any]:
-    """What `with` enters: one that may suppress what its body raises is for all exceptions."""
-    if is_on() and _may_suppress(manager):
-        return _suppressing(manager)
-    finishes = is_on() and raised_state.follows() and _finishes(manager)
-    return _finishing(manager) if finishes else manager
+def entered(manager: Any, *, may_split: bool = False) -> AbstractContextManager[Any]:
+    """What `with` enters: one that goes by what its body raises is a handler for all exceptions.
+
+    `may_split`: the whole statement may be run more than once.
+    """
+    entering: AbstractContextManager[Any] = manager
+    if not is_on():
+        return entering
+    if _may_suppress(manager) or (may_split and raised_state.follows() and _asks_why(manager)):
+        return _told(manager, may_split=may_split)
+    finishes = raised_state.follows() and _finishes(manager)
+    return _finishing(manager) if finishes else entering
 
 
 @contextmanager
@@ -406,9 +412,10 @@ def _asks_why(manager: Any) -> bool:
 
 
 @contextmanager
-def _suppressing(manager: AbstractContextManager[Any]) -> Iterator[Any]:
+def _told(manager: AbstractContextManager[Any], *, may_split: bool) -> Iterator[Any]:
+    """A manager that is told what its body raises, and may end it."""
     stop: BaseException | None = None
-    with manager as value, dropped():
+    with manager as value, caught(lambda: (BaseException,), may_split=may_split):
         try:
             yield value
         except STOPS as error:

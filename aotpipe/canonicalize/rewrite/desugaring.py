@@ -150,17 +150,29 @@ class Matches(_Counting):
         return [ast.copy_location(assign(subject, node.subject), node), *rest]
 
 
+_MANAGERS: Final = "__aotpipe_managers"
+
+
+def managers(node: ast.With) -> list[ast.Call]:
+    """The calls of the operator that enters what may be told of an exception, after `Suppressions`."""
+    found: list[ast.Call] = getattr(node, _MANAGERS, [])
+    return found
+
+
 class Suppressions(_Counting):
     """Rewrites `with suppress(...)` as a `try`, whose handler can be seen; other managers are looked at."""
 
     def visit_With(self, node: ast.With) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
         *outer, item = node.items
+        asked = not all(map(source.lets_pass, node.items))
+        made: list[ast.Call] = []
         for each in node.items:
             if not source.is_suppressing(each):
-                each.context_expr = ast.copy_location(
-                    calling("entered", each.context_expr), each.context_expr
-                )
+                made.append(ast.copy_location(calling("entered", each.context_expr), each.context_expr))
+                each.context_expr = made[-1]
+        if asked:
+            setattr(node, _MANAGERS, made)
         if item.optional_vars is not None or not source.is_suppressing(item):
             return node
         self._count += 1
@@ -168,9 +180,13 @@ class Suppressions(_Counting):
         handler = ast.ExceptHandler(calling("suppressed", load(name)), None, [ast.Pass()])
         within = ast.With([ast.withitem(calling("unsuppressed", load(name)))], node.body)
         tried = ast.Try([ast.copy_location(within, node)], [handler], [], [])
-        made: list[ast.stmt] = [assign(name, item.context_expr), tried]
-        made = [ast.copy_location(each, node) for each in made]
-        return [ast.copy_location(ast.With(outer, made), node)] if outer else made
+        body: list[ast.stmt] = [assign(name, item.context_expr), tried]
+        body = [ast.copy_location(each, node) for each in body]
+        if not outer:
+            return body
+        around = ast.copy_location(ast.With(outer, body), node)
+        setattr(around, _MANAGERS, made)
+        return [around]
 
 
 def split_setters(function: ast.FunctionDef, global_names: Collection[str], outer: Collection[str]) -> None:

@@ -50,6 +50,7 @@ from aotpipe.canonicalize.rewrite.desugaring import (
     Walrus,
     assigns,
     is_generator,
+    managers,
     split_generator,
     split_setters,
 )
@@ -289,6 +290,16 @@ class _Writer(ast.NodeVisitor):
         names = self._region([node])
         return self._emit(node, names, {"body": [self.generic_visit(node)]}, "try_")
 
+    def visit_With(self, node: ast.With) -> list[ast.stmt]:
+        entered = managers(node)
+        if not entered or self._is_left(node):
+            return [self.generic_visit(node)]
+        # A manager that is told what its body raises, and may end it, is a handler of a `try`.
+        for each in entered:
+            each.keywords.append(ast.keyword("may_split", ast.Constant(True)))
+        names = self._region([node])
+        return self._emit(node, names, {"body": [self.generic_visit(node)]}, "try_")
+
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self._count += 1
         before, after, stop = without_jumps(node, self._count)
@@ -325,7 +336,7 @@ class _Writer(ast.NodeVisitor):
         return [*before, *written, *self.block(after)]
 
     @staticmethod
-    def _is_left(node: ast.If | ast.While | ast.For | ast.Try) -> bool:
+    def _is_left(node: ast.If | ast.While | ast.For | ast.Try | ast.With) -> bool:
         """Whether a statement stays Python's own: jumps that were not lowered would lose their target.
 
         So would a `yield`.
@@ -333,7 +344,7 @@ class _Writer(ast.NodeVisitor):
         inside = [each for block in blocks(node) for each in block]
         if contains(inside, *_STAYS):
             return True
-        return jumps(inside) if isinstance(node, ast.If | ast.Try) else jumps_at_last(node.body)
+        return jumps(inside) if isinstance(node, ast.If | ast.Try | ast.With) else jumps_at_last(node.body)
 
     def _left(self, node: ast.If | ast.While | ast.For) -> list[ast.stmt]:
         if isinstance(node, ast.For):

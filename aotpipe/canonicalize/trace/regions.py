@@ -236,7 +236,7 @@ def _attempt(
         with runtime_asserts.rehearsing(taken, of_paths=of_paths) as decisions:
             try:
                 dry_run.summarize(body, variables, start, summary=summary)
-            except ExportFailed:
+            except (ExportFailed, return_values.Unwritten):
                 raise
             except (runtime_asserts.Split, Exception):  # noqa: BLE001, S110  # the run that counts raises it again
                 pass

@@ -305,6 +305,36 @@ class NothingBefore(nn.Module):
         return x + self.calls
 
 
+class Transaction(nn.Module):
+    """A manager that goes by what its body raises: it takes back what that wrote, and ends one kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = 0.0
+        self.failed = self.done = 0
+
+    def __enter__(self):
+        self.saved = self.total
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.done += 1
+        else:
+            self.total = self.saved
+            self.failed += 1
+        return kind is KeyError
+
+    def forward(self, x):
+        with self:
+            self.total += x[0].item()
+            if x[1] < 0:
+                raise ValueError("second")
+            if x[0] > 50:
+                raise KeyError("large")
+            self.total += x[1].item()
+        return x + self.total + 1000 * self.done + 10000 * self.failed
+
+
 class OfABufferBesideANumber(nn.Module):
     def __init__(self):
         super().__init__()
@@ -330,6 +360,7 @@ QUICK = (
     InBranches,
     Finally,
     Mode,
+    Transaction,
 )
 SLOW = (OfAnotherForm, InManagers, Busy, InContainers, InADeque, OfNumbers, Caught)
 

@@ -329,6 +329,43 @@ def swallowing():
         pass
 
 
+def with_jumps_and_a_log(x):
+    log, total = [], torch.zeros(())
+    for v in x:
+        with Logs(log):
+            if v < 0:
+                raise ZeroDivisionError("negative")
+            total = total + v
+            if v > 1.5:
+                break
+    with Logs(log):
+        if total > 2.5:
+            raise ArithmeticError("large")
+        return total, torch.tensor(len(log))
+    return total * 2, torch.tensor(sum(log))
+
+
+class Logs:
+    def __init__(self, log: list[int]) -> None:
+        self.log = log
+
+    def __enter__(self) -> None:
+        self.log.append(1)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> bool:
+        self.log.append(-1 if kind else 0)
+        return kind is not None and issubclass(kind, ArithmeticError)
+
+
+def under_a_stack(x):
+    log = [0]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(suppress(ValueError))
+        stack.callback(log.append, 3)
+        log.append(positive(x).sum())
+    return len(log)
+
+
 def under_a_class(x):
     r = 0
     with Swallows() as one:
@@ -459,15 +496,16 @@ def test_what_a_model_without_source_suppresses_is_refused() -> None:
         under_a_named_suppress,
         under_a_class,
         under_a_generator,
+        under_a_stack,
         around_a_helper,
         around_a_helper_by_an_attribute,
         around_a_helper_by_a_name,
         around_a_helper_by_all,
+        with_jumps_and_a_log,
     ],
 )
-def test_a_manager_that_suppresses_what_a_tensor_raises_is_refused(model: Any) -> None:
-    with pytest.raises(ExportFailed, match="caught"):
-        check(model, (torch.tensor([1.0, 2.0]),))
+def test_a_manager_that_ends_what_a_tensor_raises_is_a_handler(model: Any) -> None:
+    check(model, *((torch.tensor(each),) for each in ([1.0, 1.2], [-1.0, 1.0], [3.0, 4.0], [-1.0, -2.0])))
 
 
 def nested_to_a_depth(x):
