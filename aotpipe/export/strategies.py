@@ -381,6 +381,7 @@ def _rewritten(
         if isinstance(tried.found, Exception) and tried.unjoined:
             # Values with no common form are kept apart from the nearest statement on, or from one around it.
             unjoined.append(tried.found)
+            modes.update(dict.fromkeys(tried.needs & {"splits_containers"}, True))
             begun = ((path_scopes.beginning(code.co_filename, line), code) for code, line in tried.unjoined)
             new = ((scope, code) for scope, code in begun if scope is not None and scope not in scopes)
             if len(scopes) < _MOST_SCOPES and (scope := next(new, None)) is not None:

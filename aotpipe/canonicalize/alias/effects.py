@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import sys
+import traceback as tracebacks
 import zlib
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -20,7 +21,16 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import BuiltinMethodType, CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, Final
 from weakref import ReferenceType, ref
 
@@ -41,6 +51,7 @@ _NONE: Final = object()
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
 # What holds data that no graph computes: a write to it is refused.
 _DATA: Final = (np.ndarray, array, bytearray, io.StringIO, io.BytesIO, type)
+Lines = tuple[tuple[CodeType, int], ...]
 Mark = tuple[str, type, int]
 """A container among those that are looked at: its name, its type, and which of those of both it is."""
 
@@ -552,13 +563,13 @@ class _Containers:
     """The containers that regions of a trace gave.
 
     Attributes:
-        noted: Those that have several names in eager: name, container, what it held, and the region's line.
+        noted: Those that have several names in eager: name, container, what it held, and the region's lines.
         originals: Of a copy that a region left, what it is a copy of; by identity.
         may_be: Of what a region gave, the containers that it may be in eager; by identity.
         chosen: Copies of elements that a tensor chose, and what regions gave for these; by identity.
     """
 
-    noted: list[tuple[str, Any, Any, SourceLine | None]] = field(default_factory=list)
+    noted: list[tuple[str, Any, Any, Lines]] = field(default_factory=list)
     originals: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     may_be: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
     chosen: dict[int, Any] = field(default_factory=dict)
@@ -603,16 +614,47 @@ def results_checked() -> Iterator[None]:
     mark = len(noted)
     try:
         yield
-        for name, container, before, where in noted[mark:]:
+        for name, container, before, lines in noted[mark:]:
             if not is_same(container, before):
-                raise ExportFailed(
-                    f"`{name}` is changed in place, and a branch or a loop on a tensor decides whether "
-                    "another variable is the same one",
-                    hint="copy it where it gets its second name (`list(items)`, `dict(table)`)",
-                    where=where,
-                )
+                raise _second_name(name, lines)
     finally:
         del noted[mark:]
+
+
+def _second_name(name: str, lines: Lines) -> ExportFailed:
+    """The refusal of a change of what may have two names; the trace may be made anew for it."""
+    refused = ExportFailed(
+        f"`{name}` is changed in place, and a branch or a loop on a tensor decides whether "
+        "another variable is the same one",
+        hint="copy it where it gets its second name (`list(items)`, `dict(table)`)",
+        where=next((SourceLine(code.co_filename, line) for code, line in lines), None),
+    )
+    trace.current().unjoined.append((refused, lines))
+    trace.current().needs.add("splits_containers")
+    return refused
+
+
+def get_second_names(names: Sequence[str], paths: Sequence[Sequence[Any]]) -> bool:
+    """Whether variables that a region leaves are containers that something else holds on one of its paths."""
+    held: dict[int, int] | None = None
+    for column in zip(*paths, strict=True):
+        first, *rest = map(original, column)
+        if all(each is first for each in rest):
+            continue
+        for left in (left for value in column for each in _containers(value) for left in _originals(each)):
+            held = _held_by_callers(sys._getframe(), names)[1] if held is None else held  # noqa: SLF001
+            if id(left) in held:
+                return True
+    return False
+
+
+def lines_of_model() -> Iterator[tuple[CodeType, int]]:
+    """The code and the line of each call of the model's that is running, the innermost first."""
+    for frame, line in tracebacks.walk_stack(None):
+        if frame.f_code.co_qualname == CALL:
+            return
+        if source.is_model_code(frame.f_code.co_filename):
+            yield frame.f_code, line
 
 
 def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: Sequence[Any]) -> None:
@@ -642,8 +684,8 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
                 found |= made
                 for _, _, new in pairs:
                     trace.part(_Containers).may_be.setdefault(id(new), (new, []))[1].append(old)
-    where = source.of_caller() if found else None
-    copies = [(name, each, copied(each), where) for name, each in found.values()]
+    lines = tuple(lines_of_model()) if found else ()
+    copies = [(name, each, copied(each), lines) for name, each in found.values()]
     trace.part(_Containers).noted.extend(copies)
 
 
@@ -657,8 +699,8 @@ def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
     if holds_containers(element):
         trace.part(_Containers).chosen.update((id(each), each) for each in _containers(element))
         found = {id(each): each for value in (element, *among) for each in _containers(value)}
-        where = source.of_caller()
-        copies = [("an element", each, copied(each), where) for each in found.values()]
+        lines = tuple(lines_of_model())
+        copies = [("an element", each, copied(each), lines) for each in found.values()]
         trace.part(_Containers).noted.extend(copies)
 
 

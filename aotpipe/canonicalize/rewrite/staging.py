@@ -105,6 +105,7 @@ def staging(
     exact_aliases: bool = False,
     splits_tries: bool = False,
     joins_objects: bool = False,
+    splits_containers: bool = False,
     asking: Collection[tuple[str, int, str]] = (),
     upper_bounds: Mapping[int, int] = MappingProxyType({}),
     values: Mapping[str, torch.Tensor] = MappingProxyType({}),
@@ -116,6 +117,7 @@ def staging(
         exact_aliases: Whether the graph follows which names of tensors are names of one.
         splits_tries: Whether a `try` is run for each way that a tensor may take through it.
         joins_objects: Whether a new object stands for those that a variable of a class of the model's may be.
+        splits_containers: Whether paths are kept apart on which a container gets another name.
         asking: The codes in which each truth for which a library asks is a path of its own.
         upper_bounds: The highest values of integers among the leaves of a call, by place.
         values: What parameters and buffers hold in every call, by name.
@@ -125,6 +127,7 @@ def staging(
         exact_aliases=exact_aliases,
         splits_tries=splits_tries,
         joins_objects=joins_objects,
+        splits_containers=splits_containers,
         asking=asking,
     )
     with (

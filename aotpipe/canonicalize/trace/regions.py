@@ -95,6 +95,7 @@ def _branch(
                 assume(test, holds=not holds)
             return
     paths = [each.after for each in summaries]
+    runtime_asserts.split_containers(variables.names, paths, places, test)
     try:
         abstracts = fixpoint.join_paths(variables.names, paths)
     except ExportFailed as refused:

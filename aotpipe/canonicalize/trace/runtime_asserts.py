@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import traceback as tracebacks
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import CodeType
@@ -359,13 +359,30 @@ def split_paths(refused: ExportFailed, places: dict[Decisions, Place], test: Any
         Split: They can be.
         ExportFailed: That which refuses such values; the trace that is made anew has such statements.
     """
-    trace.current().unjoined.append((refused, tuple(_lines_of_model())))
-    caught = trace.part(_Asserts).caught
-    scopes = (each.decisions for each in reversed(caught) if each.decisions and each.decisions.of_paths)
-    decisions = next(scopes, None)
-    if decisions is None:
+    trace.current().unjoined.append((refused, tuple(effects.lines_of_model())))
+    if (decisions := _scope()) is None:
         raise refused
     raise Split(decisions, places.get(decisions), test, refused)
+
+
+def split_containers(
+    names: Sequence[str], paths: Sequence[Sequence[Any]], places: dict[Decisions, Place], test: Any
+) -> None:
+    """Let the statements around a branch be run for both truths, where it gives containers a second name.
+
+    Raises:
+        Split: It does, and they can be.
+    """
+    if not trace.current().splits_containers or (decisions := _scope()) is None:
+        return
+    if (place := places.get(decisions)) is not None and effects.get_second_names(names, paths):
+        raise Split(decisions, place, test)
+
+
+def _scope() -> Decisions | None:
+    """The innermost statements that run now once for each path where values have no common form."""
+    caught = reversed(trace.part(_Asserts).caught)
+    return next((each.decisions for each in caught if each.decisions and each.decisions.of_paths), None)
 
 
 def truth(flag: Any) -> bool | None:
@@ -400,15 +417,6 @@ def truth(flag: Any) -> bool | None:
 def key_of(code: CodeType) -> tuple[str, int, str]:
     """What tells a function's code from others, also where it is compiled anew."""
     return code.co_filename, code.co_firstlineno, code.co_name
-
-
-def _lines_of_model() -> Iterator[tuple[CodeType, int]]:
-    """The code and the line of each call of the model's that is running, the innermost first."""
-    for frame, line in tracebacks.walk_stack(None):
-        if frame.f_code.co_qualname == effects.CALL:
-            return
-        if source.is_model_code(frame.f_code.co_filename):
-            yield frame.f_code, line
 
 
 def refuse_caught(error: BaseException) -> None:

@@ -81,7 +81,8 @@ class Trace:
         exact_aliases: Whether traced numbers tell the storages that only a run knows.
         splits_tries: Whether a `try` is run for each way that a tensor may take through it.
         joins_objects: Whether a new object stands for those that a variable of a class of the model's may be.
-        needs: Which of these three something was refused for lack of.
+        splits_containers: Whether paths are kept apart on which a container gets another name.
+        needs: Which of these four something was refused for lack of.
         may_unroll: Whether a loop that is traced now is unrolled where its trace is refused.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
@@ -98,6 +99,7 @@ class Trace:
     exact_aliases: bool = False
     splits_tries: bool = False
     joins_objects: bool = False
+    splits_containers: bool = False
     needs: set[str] = field(default_factory=set)
     may_unroll: bool = False
     modes: int = 0

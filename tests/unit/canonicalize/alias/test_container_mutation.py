@@ -64,9 +64,36 @@ def test_a_change_by_a_name_that_a_branch_gives_is_seen():
     check(changed_under_a_new_name, *CASES)
 
 
+def one_of_two_lists(x):
+    low, high, table, other = [], [], {"n": 0}, {"n": 10}
+    for v in x.tolist():
+        (high if v > 0 else low).append(v)
+        side = low if v < 1 else high
+        side.append(v * 2)
+    named = table if x[0] > 0 else other
+    named["n"] += 1
+    return len(low), len(high), sum(low, 0.0), table["n"], other["n"]
+
+
+def one_of_two_in_a_loop(x):
+    low, high, i = [0], [0], 0
+    left = x.abs().sum()
+    while left > 0 and i < 6:
+        counts = high if left > 1 else low
+        counts[0] += 1
+        left = left - 0.7
+        i += 1
+    return low[0], high[0]
+
+
 @pytest.mark.parametrize(
-    "model", [chosen, chosen_later, made_twice, chosen_inside], ids=lambda model: model.__name__
+    "model", [chosen, chosen_inside, one_of_two_lists, one_of_two_in_a_loop], ids=lambda model: model.__name__
 )
+def test_a_change_of_one_of_several_is_seen_under_both_names(model):
+    check(model, *CASES)
+
+
+@pytest.mark.parametrize("model", [chosen_later, made_twice], ids=lambda model: model.__name__)
 def test_a_change_under_a_second_name_is_refused(model):
     with pytest.raises(ExportFailed, match="whether another variable is the same one") as caught:
         check(model, CASES[0])
