@@ -157,9 +157,10 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
     among = values[0] if len(values) == 1 else values
     items = list(among.unbind(0) if isinstance(among, torch.Tensor) else among)
     key = kwargs.get("key")
-    if not items or kwargs.keys() - {"key"}:
+    if not items or kwargs.keys() - {"key", "default"}:
         return function(items, **kwargs)
-    keyed = [(key(item) if key else item, item) for item in items]
+    # As it is called in rewritten code: the length of a list that grows is none of Python's.
+    keyed = [(trace.operators().call(key, item) if key else item, item) for item in items]
     if not any(is_traced(leaf) for by, _ in keyed for leaf in pytree.tree_leaves(by)):
         if key is None and any(isinstance(item, torch.SymInt) for item in items):
             # Python's own would ask which is less, and so fix a size that varies.

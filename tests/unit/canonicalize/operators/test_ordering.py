@@ -105,10 +105,22 @@ def best_of_names(x, n):
     return rows[k], k == "b"
 
 
+def longest_of_lists(x, n):
+    low, high = [], []
+    for v in x[:4].tolist():
+        if v > 0:
+            high.append(v)
+        else:
+            low.append(v)
+    longest, shortest = max((low, high), key=len), min(low, high, key=len)
+    return len(longest), sum(longest, 0.0), len(shortest), max(x.unbind(), key=lambda v: -v, default=x[0])
+
+
 @pytest.mark.parametrize(
     "model",
     sweep(
         [
+            longest_of_lists,
             heap_of_all,
             heap_of_some,
             heap_as_a_list,
@@ -120,6 +132,7 @@ def best_of_names(x, n):
             best_of_names,
         ],
         quick=2,
+        always=[longest_of_lists],
     ),
     ids=lambda model: model.__name__,
 )
