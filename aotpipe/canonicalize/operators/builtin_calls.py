@@ -150,7 +150,7 @@ def _max(*values: Any, **kwargs: Any) -> Any:
 
 
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(values) == 1 and isinstance(values[0], UnbackedItems):
+    if len(values) == 1 and isinstance(values[0], UnbackedItems | TensorRange):
         values = (unbacked_items.listed(values[0]),)
     if len(values) == 1 and dynamic_list.is_dynamic_list(values[0]):
         return ordering.extreme(values[0], largest=function is builtins.max, **kwargs)

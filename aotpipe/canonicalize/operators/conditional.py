@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 
-from aotpipe.canonicalize.trace import decisions, dry_run, regions
+from aotpipe.canonicalize.trace import decisions, dry_run, regions, torch_functions
 from aotpipe.canonicalize.trace.torch_functions import INDEXING, is_staged
 from aotpipe.canonicalize.values import dynamic_list, optional_values, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Variables
@@ -32,6 +32,7 @@ _DEPTH: Final = 3
 
 def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
     """`then() if test else other()`."""
+    test = torch_functions.asked(test)
     if not is_staged(test):
         return then() if test else other()
     decisions.expression("choice")

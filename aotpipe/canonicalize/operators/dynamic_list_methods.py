@@ -625,6 +625,8 @@ def method(function: Any) -> Callable[..., Any] | None:
         return None
     if name in ("pop", "popleft") and not items:
         raise runtime_asserts.raised(lambda: IndexError(f"pop from {_EMPTY[type(items)]}"))
+    if name == "pop" and not is_dynamic_list(items):
+        return functools.partial(_popped_of_python, function, items)
     if name not in _METHODS:
         own = type(items) is list and name in ("append", "extend")
         return functools.partial(_OF_GROWING[name], items) if is_dynamic_list(items) and not own else None
@@ -636,6 +638,11 @@ def method(function: Any) -> Callable[..., Any] | None:
         return _METHODS[name](items, *args, **kwargs)
 
     return either
+
+
+def _popped_of_python(function: Callable[..., Any], items: list[Any], *index: Any) -> Any:
+    is_traced = any(map(torch_functions.is_traced, index))
+    return popped(items, *index) if is_traced else function(*index)
 
 
 def _get_of(table: dict[Any, Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,9 +57,10 @@ def _selected(test: Any, then: Any, other: Any) -> Any:
 
 def _short_circuit(*operands: Callable[[], Any], truth: bool = False, all_of: bool) -> Any:
     """`and` of operands where `all_of` them count, else `or`; `truth`: it is asked for nothing else."""
-    value = operands[0]()
+    first, *others = operands
+    value = torch_functions.asked(first()) if truth else first()
     with ExitStack() as reached:
-        for operand in operands[1:]:
+        for operand in others:
             if is_staged(value):
                 decisions.expression("logic")
                 if not dry_run.only_computes(operand):
@@ -68,7 +69,7 @@ def _short_circuit(*operands: Callable[[], Any], truth: bool = False, all_of: bo
                     value = optional_values.imply(found, value, value, all_of=all_of)
                     continue
                 reached.enter_context(optional_values.assuming(value, holds=all_of))
-                right = operand()
+                right = torch_functions.asked(operand()) if truth else operand()
                 if truth and not is_staged(right) and bool(right) is not all_of:
                     return not all_of
                 joined = _joined(value, right, all_of=all_of, truth=truth)
@@ -76,7 +77,7 @@ def _short_circuit(*operands: Callable[[], Any], truth: bool = False, all_of: bo
             elif bool(value) is not all_of:
                 return value
             else:
-                value = operand()
+                value = torch_functions.asked(operand()) if truth else operand()
     return value
 
 
@@ -92,7 +93,7 @@ def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds
         return truth_of(value) if truth else value
 
     def reached() -> Any:
-        return truth_of(operand()) if truth else operand()
+        return truth_of(torch_functions.asked(operand())) if truth else operand()
 
     if not holds:
         return choose(value, plain, reached)
@@ -103,6 +104,7 @@ def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds
 
 def not_(value: Any) -> Any:
     """`not value`."""
+    value = torch_functions.asked(value)
     if not is_staged(value):
         return not value
     decisions.expression("logic")
@@ -234,7 +236,7 @@ def folded(values: Iterable[Any], *, decides: bool) -> Any:
         if torch_functions.is_traced(found):
             found = _short_circuit(partial(_same, found), value, truth=True, all_of=not decides)
             continue
-        found = value()
+        found = torch_functions.asked(value())
         if torch_functions.is_traced(found):
             found = predicate(found)
         elif bool(found) is decides:

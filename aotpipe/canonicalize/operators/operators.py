@@ -157,6 +157,7 @@ def result_of(items: Any) -> Any:
 
 def if_(test: object, then: Callable[[], None], other: Callable[[], None], *variables: Any) -> None:
     """`if test: then() else: other()`; the last arguments are the fields of `Variables`, here and below."""
+    test = torch_functions.asked(test)
     if is_staged(test):
         regions.branch(test, then, other, Variables(*variables))
     elif test:
@@ -176,7 +177,7 @@ def loop(test: Callable[[], object], body: Callable[[], None], variables: Variab
     So are the first of those whose test is a tensor of which the trace knows the value.
     """
     for number in itertools.count():
-        going = test()
+        going = torch_functions.asked(test())
         if is_staged(going) or (number >= _MOST_KNOWN and is_on() and isinstance(going, FakeTensor)):
             regions.loop(test, body, variables)
             return
@@ -494,6 +495,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_on():
         return function(*args, **kwargs)
     by_key = "key" in kwargs
+    if function is bool:
+        args = tuple(map(torch_functions.asked, args))
     args = tuple(dynamic_table_methods.as_argument(function, each, by_key=by_key) for each in args)
     args = tuple(_gone_through(function, each) if isinstance(each, _ITERATORS) else each for each in args)
     if any(isinstance(each, Generated) for each in args) and not _takes_generated(function):
@@ -659,6 +662,7 @@ STOPS: Final = runtime_asserts.STOPS
 
 def require(test: object, text: str, message: Callable[[], object] | None = None) -> None:
     """`assert test, message()`; `text` is the test's own."""
+    test = torch_functions.asked(test)
     if is_staged(test):
         decisions.expression("assert")
         with trace.message():

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -34,6 +35,7 @@ from aotpipe.canonicalize.values import dynamic_list, dynamic_table, host_scalar
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import refusal
+from aotpipe.model import source
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled  # noqa: SLF001  # what `no_grad` calls
 _MOST_LISTED: Final = 64
@@ -98,8 +100,21 @@ def predicate(value: Any) -> torch.Tensor:
     return truth.reshape(()) if truth.dim() else truth
 
 
+def asked(value: Any) -> Any:
+    """What an object of the model's own class says of its truth, by `__bool__` or `__len__`; else the value.
+
+    Python's own `bool` takes no traced number from these.
+    """
+    kind = type(value)
+    own = getattr(kind, "__bool__", None) or getattr(kind, "__len__", None)
+    if isinstance(own, FunctionType) and trace.is_on() and source.is_model_code(own.__code__.co_filename):
+        return own(value)
+    return value
+
+
 def truth_of(value: Any) -> torch.Tensor:
     """What an `if` makes of any value, as one bool."""
+    value = asked(value)
     return predicate(value) if is_traced(value) else torch.full((), bool(value), dtype=torch.bool)
 
 

@@ -151,3 +151,50 @@ def test_torchs_own_calls_are_not_told_of(monkeypatch):
 )
 def test_which_classes_have_such_methods(kind, has):
     assert implicit_calls._has_methods(kind) is has
+
+
+class Positive:
+    def __init__(self, value):
+        self.value = value
+
+    def __bool__(self):
+        return bool(self.value > 0)
+
+
+class Bag:
+    def __init__(self):
+        self.items = []
+
+    def __len__(self):
+        return len(self.items)
+
+
+def truths_of_objects(x):
+    a, b, n = Positive(x[0]), Positive(x[1]), 0
+    if a:
+        n += 1
+    if not b:
+        n += 10
+    n += 100 if a and b else 0
+    n += 1000 if (a or b) else 0
+    n += 10000 * bool(a)
+    n += 100000 if any([a, b]) else 0
+    assert b, "negative"
+    return n
+
+
+def lengths_of_objects(x):
+    bag, total = Bag(), 0.0
+    for v in x.tolist():
+        if v > 0:
+            bag.items.append(v)
+    while bag:
+        total += bag.items.pop()
+        if total > 4:
+            break
+    return total if not bag else -total, len(bag)
+
+
+@pytest.mark.parametrize("model", [truths_of_objects, lengths_of_objects])
+def test_the_truth_of_an_object_is_what_its_class_says(model):
+    check(model, *CASES, (torch.tensor([-1.0, 2.0, 1.0, -1.0]),))

@@ -116,10 +116,22 @@ def longest_of_lists(x, n):
     return len(longest), sum(longest, 0.0), len(shortest), max(x.unbind(), key=lambda v: -v, default=x[0])
 
 
+def best_removed_by_its_place(x, n):
+    pool, kept = [(v, i) for i, v in enumerate(x[:4].tolist())], []
+    while pool:
+        best = max(range(len(pool)), key=lambda at: pool[at][0])
+        value, place = pool.pop(best)
+        if value < 0:
+            break
+        kept.append(place)
+    return len(kept), kept[0] if kept else -1, len(pool)
+
+
 @pytest.mark.parametrize(
     "model",
     sweep(
         [
+            best_removed_by_its_place,
             longest_of_lists,
             heap_of_all,
             heap_of_some,
@@ -132,7 +144,7 @@ def longest_of_lists(x, n):
             best_of_names,
         ],
         quick=2,
-        always=[longest_of_lists],
+        always=[longest_of_lists, best_removed_by_its_place],
     ),
     ids=lambda model: model.__name__,
 )
