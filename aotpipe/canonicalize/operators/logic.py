@@ -44,10 +44,8 @@ def _is_truth(value: Any) -> bool:
 def _selected(test: Any, then: Any, other: Any) -> Any:
     try:
         abstract = join_values([then, other])
-    except Incompatible as error:
-        raise refusal(
-            f"the value of `and` or `or` {error}", "compare the values with zero first", error.code
-        ) from None
+    except Incompatible:
+        return choose(test, lambda: then, lambda: other)  # on paths of its own, where they can be
     chosen = iter(
         torch.where(predicate(test), a, b)
         for a, b in zip(abstract.tensors(then), abstract.tensors(other), strict=True)
