@@ -295,7 +295,7 @@ def _held(
                 yield f"{name}.", attributes
                 for attribute, inner in attributes.items():
                     yield from walk(f"{name}.{attribute}", inner)
-        elif isinstance(value, partial):
+        elif isinstance(value, partial) and not _is_own(value.func):
             for inner in (value.func, *value.args, *value.keywords.values()):
                 yield from walk(name, inner)
         elif object_fields.is_slotted(value):
@@ -329,6 +329,12 @@ def _held(
             yield from walk(name, value)
     for root in roots:
         yield from of_module("", root)
+
+
+def _is_own(function: object) -> bool:
+    """Whether a function is aotpipe's: what its hooks close over is not the model's."""
+    code = getattr(function, "__code__", None)
+    return code is not None and source.is_own(code.co_filename)
 
 
 def is_of_module(container: object) -> bool:

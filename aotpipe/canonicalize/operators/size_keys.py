@@ -9,13 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from types import MethodType
 from typing import Any, Final
 
 import torch
 
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.values import trace
+from aotpipe.model import source
 
 ABSENT: Final = object()
+_REMEMBERING: Final = functools._lru_cache_wrapper  # noqa: SLF001  # its only name
 
 
 def is_size_key(value: object) -> bool:
@@ -47,9 +51,11 @@ def _is_same(key: Any, wanted: Any) -> bool:
 
 def method(function: Any) -> Callable[..., Any] | None:
     """What stands for a dict's method that looks for a key, and for a function that remembers its results."""
-    if isinstance(function, functools._lru_cache_wrapper):  # noqa: SLF001  # its only name
-        return functools.partial(_remembered, function)
     owner = getattr(function, "__self__", None)
+    if isinstance(function, _REMEMBERING):
+        return functools.partial(_remembered, function)
+    if isinstance(function, MethodType) and isinstance(function.__func__, _REMEMBERING):
+        return functools.partial(_remembered, function.__func__, owner)
     name = getattr(function, "__name__", "")
     if type(owner) is not dict or name not in ("get", "setdefault", "pop"):
         return None
@@ -58,8 +64,29 @@ def method(function: Any) -> Callable[..., Any] | None:
 
 
 def _remembered(function: Any, *args: Any, **kwargs: Any) -> Any:
-    called = function.__wrapped__ if _is_hash_of_size((args, tuple(kwargs.items()))) else function
-    return called(*args, **kwargs)
+    """The result of a function with `lru_cache`; that of the model's own is computed in each call.
+
+    What it remembered of a trace would be tensors of the trace.
+
+    Raises:
+        ExportFailed: It changes something, which eager does at the first call with these arguments alone.
+    """
+    wrapped = function.__wrapped__
+    code = getattr(wrapped, "__code__", None)
+    if code is None or not source.is_model_code(code.co_filename):
+        called = wrapped if _is_hash_of_size((args, tuple(kwargs.items()))) else function
+        return called(*args, **kwargs)
+    held = [(wrapped.__name__, wrapped), *((wrapped.__name__, each) for each in (*args, *kwargs.values()))]
+    try:
+        with effects.unchanged(held):
+            return trace.operators().call(wrapped, *args, **kwargs)
+    except effects.Changed as changed:
+        raise trace.refusal(
+            f"`{wrapped.__name__}` remembers its results and changes {changed}: eager does so at the first "
+            "call with these arguments alone",
+            "change it where the function is called, or drop `lru_cache`",
+            "python-object-changed",
+        ) from None
 
 
 def _is_hash_of_size(key: object) -> bool:

@@ -93,7 +93,7 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
         shares.end({}, {})
         shares.check()
 
-    # What hooks close over is not the model's: `effects` looks into functions, and not into a partial.
+    # What hooks close over is not the model's: `effects` looks into no partial of a function of aotpipe's.
     with (
         call,
         followed_reads(known.unread) as seen,

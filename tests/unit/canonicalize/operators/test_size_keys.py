@@ -161,3 +161,57 @@ def test_a_cache_of_objects_that_hold_sizes_is_passed_by():
     for size in range(2, 10):
         x = torch.randn(size, 3)
         torch.testing.assert_close(program.module()(x), model(x))
+
+
+class Remembering(torch.nn.Module):
+    """A method and a function that remember their results, of which only a branch asks."""
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019
+    def scale(self, number: int) -> torch.Tensor:
+        return torch.tensor(float(number)) * 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x @ _mask(x.shape[1])
+        if x.sum() > 0:
+            y = y * self.scale(3)
+        return y
+
+
+@functools.cache
+def _mask(size: int) -> torch.Tensor:
+    return torch.ones(size, size).tril()
+
+
+def test_a_function_of_the_model_that_remembers_is_computed():
+    x = torch.ones(2, 2)
+    [found] = exported(Remembering(), -x).entries
+    for call in (-x, x):
+        torch.testing.assert_close(found.program.module()(call), Remembering()(call))
+    # What it remembers of the trace would be a tensor of the trace.
+    assert type(_mask(2)) is torch.Tensor
+
+
+class Noting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+        @functools.cache
+        def note(number: int) -> int:
+            self.seen.append(number)
+            return number * 2
+
+        self.note = note
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        if x.sum() > 0:
+            x = x + self.note(3)
+        return x, len(self.seen)
+
+
+def test_one_that_changes_something_is_refused():
+    with pytest.raises(
+        ExportFailed, match=r"`note` remembers its results and changes Noting\.seen"
+    ) as refused:
+        exported(Noting(), -torch.ones(3))
+    assert refused.value.where is not None
