@@ -28,7 +28,7 @@ from aotpipe.core.dtypes import Array
 from aotpipe.core.signature import Symbol
 from aotpipe.core.stages import Canonical, Compiled, Dialect, Exported, Finding, Legal, Lowered
 from aotpipe.core.targets import Target
-from aotpipe.errors import AotpipeError, LowerFailed, RewriteFailed, SpecInvalid, StoreError
+from aotpipe.errors import AotpipeError, LowerFailed, ParityError, RewriteFailed, SpecInvalid, StoreError
 from aotpipe.islands.sites import recording
 from aotpipe.model.garbage_collector import import_torch, rarer_collections
 from aotpipe.runtime.bundle.manifest import STATE_PREFIX, WEIGHTS
@@ -318,11 +318,12 @@ class Chain:
 
         Raises:
             SpecInvalid: The model raises on its own example inputs.
+            ParityError: A result that is fixed in the programs is another one in eager.
         """
         legal, request = self.legal, self.request
         with _leaving_cores(compilers), self.recorder.stage("reference"):
             from aotpipe.validate import samples
-            from aotpipe.validate.eager.eager import EagerFailed
+            from aotpipe.validate.eager.eager import EagerFailed, FixedResult
             from aotpipe.validate.reference import reference
 
             # The sizes at which programs with buckets may differ from each other.
@@ -340,6 +341,12 @@ class Chain:
                     more=samples.calls(request.samples, legal.signatures) if request.samples else (),
                     special=request.special_values,
                 )
+            except FixedResult as error:
+                raise ParityError(
+                    f"a result of {legal.name!r} that is no tensor changes from call to call",
+                    reason=str(error),
+                    hint="return it as a tensor, or keep what decides it in one",
+                ) from error
             except EagerFailed as error:
                 raise SpecInvalid(
                     f"the model {legal.name!r} raises on its own example inputs",

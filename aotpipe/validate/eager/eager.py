@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.example_call import uncompiled
 from aotpipe.core.dtypes import Array, is_inexact, numpy_dtype
 from aotpipe.core.precision import Precision as Policy
-from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.signature import Constant, Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.errors import SourceLine
 from aotpipe.model import source
@@ -52,6 +52,10 @@ class OtherResults(ValueError):
     def __init__(self, wanted: int, leaves: Sequence[Array | None]) -> None:
         super().__init__(f"the model gives {len(leaves)} results on this input, and {wanted} on the example")
         self.leaves = leaves
+
+
+class FixedResult(ValueError):
+    """A call gave something else where the programs have a fixed value."""
 
 
 class Eager:
@@ -90,6 +94,13 @@ class Eager:
             name: {leaf.name: leaf for leaf in signature.tensor_outputs}
             for name, signature in signatures.items()
         }
+        # Computed in other numbers, one of Python's may be another, too.
+        is_plain = precision == "model" and noise is None and policy is None
+        self._fixed = {
+            name: {leaf.name: leaf.value for leaf in signature.outputs if isinstance(leaf, Constant)}
+            for name, signature in signatures.items()
+            if is_plain
+        }
         self._noise = noise
         self._policy = policy
         self._lower = None if policy is None else lower_dtype(policy)
@@ -117,6 +128,9 @@ class Eager:
 
         Returns:
             Output name -> array; numbers as 0-d arrays, leaves that are neither are absent.
+
+        Raises:
+            FixedResult: A leaf that is fixed in the signature is another one.
         """
         name = next(iter(self._entries)) if entry_point is None else entry_point
         call = self._prepared(inputs, name)
@@ -127,6 +141,7 @@ class Eager:
             if len(found) != len(names):
                 raise OtherResults(len(names), [*map(to_numpy, found)])
             named = dict(zip(names, found, strict=True))
+            _require_fixed(named, self._fixed.get(name, {}))
             # What a call writes into an input is an output, where the signature has it.
             outputs = self._outputs.get(name, {})
             named |= {MUTATED + key: leaf for key, leaf in leaves.items() if MUTATED + key in outputs}
@@ -219,6 +234,16 @@ class Eager:
             generator = torch.Generator().manual_seed(self._noise)
             return lambda tensor: _noisy(self._widened(tensor), generator, self._lower, spare_whole=False)
         return widened if self._is_wide else None
+
+
+def _require_fixed(leaves: Mapping[str, Any], fixed: Mapping[str, object]) -> None:
+    for name, value in fixed.items():
+        leaf = leaves.get(name)
+        # What is no scalar is written as its repr, which tells no two objects from each other.
+        if type(leaf) is type(value) and leaf != value:
+            raise FixedResult(
+                f"`{name}` is {leaf!r} in eager on some inputs, and {value!r} in every call of a program"
+            )
 
 
 def _array(leaf: Any, spec: TensorSpec | None) -> Array | None:

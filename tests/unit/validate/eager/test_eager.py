@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -9,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from aotpipe.core.signature import Signature, TensorSpec
+from aotpipe.core.signature import Constant, Signature, TensorSpec
 from aotpipe.core.stages import CanonicalEntry
 from aotpipe.model.spec import EntryPoint
 from aotpipe.model.torch_arrays import from_numpy
 from aotpipe.validate.eager import eager
-from aotpipe.validate.eager.eager import Eager, EagerFailed
+from aotpipe.validate.eager.eager import Eager, EagerFailed, FixedResult
 
 
 def _entry(
@@ -62,6 +63,27 @@ def test_names_in_names_out_and_constants_are_the_examples() -> None:
     eager = Eager([_entry(module, x, 2.0, inputs=("x", "scale"), outputs=("y",))])
     out = eager.infer({"x": x.numpy()})
     np.testing.assert_array_equal(out["y"], module(x, 2.0)["y"].detach().numpy())
+
+
+class _Counting(torch.nn.Module):
+    """Gives the number of calls, of which no program hears."""
+
+    calls: list[int] = []  # noqa: RUF012
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int, str]:
+        self.calls.append(1)
+        return x * 2, len(self.calls), "text"
+
+
+def test_what_is_fixed_in_the_programs_is_fixed_in_eager() -> None:
+    x = torch.ones(2)
+    entry = _entry(_Counting(), x, inputs=("x",), outputs=("y", "count", "text"))
+    spec = TensorSpec("x", "float32", (2,))
+    outputs = (replace(spec, name="y"), Constant("count", 1), Constant("text", "text"))
+    eager = Eager([entry], {"forward": Signature(inputs=(spec,), outputs=outputs)})
+    eager.infer({"x": x.numpy()})
+    with pytest.raises(FixedResult, match="`count` is 2 in eager on some inputs, and 1 in every call"):
+        eager.infer({"x": x.numpy()})
 
 
 def test_float64_is_exact_through_a_cast_inside_the_model() -> None:
