@@ -66,6 +66,8 @@ class _Scalars:
     asked: int = 0
 
 
+# Where torch compares what a model keeps, by its keys too, before and after the trace.
+_ATTRIBUTES: Final = "torch._functorch._aot_autograd.frontend_utils"
 _METHODS: Final = (MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 # What takes numbers as tensors of no dimensions; any other function takes them as Python's.
 _POINTWISE: Final = frozenset(
@@ -532,8 +534,11 @@ def unhashable() -> Iterator[None]:
         frame = sys._getframe(1)  # noqa: SLF001
         if _is_model(frame):
             raise refusal("a size that varies is a key of a new dict or in a set", "write `table[n] = x`")
-        if str(frame.f_globals.get("__name__")).startswith(f"{__name__.partition('.')[0]}."):
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(f"{__name__.partition('.')[0]}."):
             return 0  # two that are different now may be found to be equal
+        if module == _ATTRIBUTES:
+            return hash(size.node.expr)
         # torch gives none. A library that keeps one (`functools.lru_cache` of shapes in einops) would hand it
         # to the next trace, whose program lacks what that assumes of a size of this one.
         return int(of_nested(size))
