@@ -19,6 +19,7 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from types import (
@@ -50,7 +51,7 @@ _NONE: Final = object()
 # What is not looked into: a registered module is watched by `watching`, a tensor's writes are ops.
 _CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
 # What holds data that no graph computes: a write to it is refused.
-_DATA: Final = (np.ndarray, array, bytearray, io.StringIO, io.BytesIO, type)
+_DATA: Final = (np.ndarray, array, bytearray, io.StringIO, io.BytesIO, ContextVar, type)
 Lines = tuple[tuple[CodeType, int], ...]
 Mark = tuple[str, type, int]
 """A container among those that are looked at: its name, its type, and which of those of both it is."""
@@ -92,6 +93,8 @@ def _told(data: Any) -> object:
     """What tells whether an array, or a text that is written, is as it was."""
     if isinstance(data, type):
         return {name: id(value) for name, value in vars(data).items()}
+    if isinstance(data, ContextVar):
+        return id(data.get(_NONE))
     if isinstance(data, io.StringIO | io.BytesIO):
         return None if data.closed else (data.tell(), data.getvalue())
     if isinstance(data, np.ndarray):
@@ -287,6 +290,8 @@ def _held(
                 yield from walk(name, inner)
         elif isinstance(value, MethodType | BuiltinMethodType):
             yield from walk(name, value.__self__)
+        elif isinstance(value, ReferenceType):
+            yield from walk(name, value())
         elif isinstance(value, FunctionType):
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 yield variable, cell

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import io
+import weakref
 from array import array
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +134,14 @@ def held_by_a_closure(x):
     return ask(), q.n
 
 
+def held_by_a_weak_reference(x):
+    p = Counter()
+    seen = weakref.ref(p)
+    if x[0] > 0:
+        seen().n = 5
+    return p.n
+
+
 def slots_in_a_branch(x):
     track = Track(x)
     if x[0] > 0:
@@ -195,6 +205,7 @@ def attributes_of_a_function(x):
         deep_in_lists,
         held_by_a_partial,
         held_by_a_closure,
+        held_by_a_weak_reference,
         slots_in_a_branch,
         slots_in_a_loop,
         slots_of_an_element,
@@ -233,6 +244,7 @@ def changing(make: Callable[[], Any], change: Callable[[Any], Any]) -> Callable[
         (lambda: bytearray(2), lambda held: held.extend(b"a"), "bytearray"),
         (lambda: array("d"), lambda held: held.append(1.0), "array"),
         (io.StringIO, lambda held: held.write("a"), "StringIO"),
+        (lambda: ContextVar("a", default=1), lambda held: held.set(2), "ContextVar"),
         (lambda: Total, lambda held: held.bump(), "a class"),
     ],
 )
