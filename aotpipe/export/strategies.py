@@ -564,6 +564,7 @@ def _export(
         sizes,
         _kernels(),
         tracing.extremes_decide(),
+        tracing.numbers_may_be_nan(),
         tracing.texts_are_refused(),
         tracing.data_is_traced(),
         tracing.inference_is_no_grad(),

@@ -265,6 +265,39 @@ def extremes_decide() -> AbstractContextManager[None]:
 
 
 @contextmanager
+def numbers_may_be_nan() -> Iterator[None]:
+    """Let no comparison of a number that a tensor holds be decided before a run.
+
+    torch computes with such a number as with a real one, of which `v == v` and `v * 0 == 0` hold: not so of
+    NaN and of infinity. What a run decides is part of a staged graph.
+    """
+    with ExitStack() as stack:
+        for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+            compared = _undecided(getattr(torch.SymFloat, f"__{name}__"))
+            stack.enter_context(trace.assigned(torch.SymFloat, **{f"__{name}__": compared}))
+        yield
+
+
+def _undecided(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def is_of_data(value: Any) -> bool:
+        # A number that is computed of sizes has the hint that these give it.
+        return isinstance(value, torch.SymFloat) and not value.node.has_hint()
+
+    @functools.wraps(compare)
+    def compared(one: Any, other: Any) -> Any:
+        found = compare(one, other)
+        if not is_of_data(one) and not is_of_data(other):
+            return found
+        condition = found.node.expr if isinstance(found, torch.SymBool) else sympy.sympify(found)
+        decided = one.node.shape_env._maybe_evaluate_static(condition)  # noqa: SLF001  # nothing public tells
+        if decided is None:
+            return found
+        raise GuardOnDataDependentSymNode(condition, "only a run knows whether a number is NaN or infinite")
+
+    return compared
+
+
+@contextmanager
 def types_are_eagers(model: torch.nn.Module) -> Iterator[None]:
     """Let `type` and `isinstance` in a model's code answer as they do in eager.
 

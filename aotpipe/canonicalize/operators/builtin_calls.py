@@ -332,7 +332,10 @@ def _whole_float(function: Function) -> Function:
 def _of_two(function: Function) -> Function:
     def staged(left: Any, right: Any) -> Any:
         made = [_float(each) if is_traced(each) else torch.tensor(float(each)) for each in (left, right)]
-        return host_scalars.as_host_scalar(function(*made))
+        # Those of `math` raise other errors than the operators of the same name.
+        one, other = map(host_scalars.as_plain_tensor, made)
+        number_errors.require_domain_of_two(function.__name__, one, other)
+        return host_scalars.as_host_scalar(function(one, other))
 
     return staged
 
@@ -345,7 +348,9 @@ def _log(value: Any, base: Any = None) -> Any:
 
 
 def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
-    return abs(a - b) <= _max(rel_tol * _max(abs(a), abs(b)), abs_tol)
+    is_near = abs(a - b) <= _max(rel_tol * _max(abs(a), abs(b)), abs_tol)
+    # Infinity is close to itself alone, and within any share of itself.
+    return (a == b) | (is_near & (abs(a) < math.inf) & (abs(b) < math.inf))
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:

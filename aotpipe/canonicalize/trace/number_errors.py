@@ -54,6 +54,20 @@ def require_domain(name: str, number: torch.Tensor) -> None:
         runtime_asserts.require(overflows, OverflowError("math range error"), holds=False)
 
 
+def require_domain_of_two(name: str, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Assert that a function of `math` of two numbers, by the name of torch's, has a value for them."""
+    if name == "fmod":
+        outside = (right == 0).logical_and(torch.isnan(left).logical_not())
+        outside = outside.logical_or(torch.isinf(left).logical_and(torch.isnan(right).logical_not()))
+    elif name == "pow":
+        is_fraction = (right != right.trunc()).logical_and(torch.isfinite(right))
+        outside = (left == 0).logical_and(right < 0).logical_and(torch.isinf(right).logical_not())
+        outside = outside.logical_or((left < 0).logical_and(torch.isfinite(left)).logical_and(is_fraction))
+    else:
+        return
+    runtime_asserts.require(outside, ValueError("math domain error"), holds=False)
+
+
 def require_whole(number: torch.Tensor) -> None:
     """Assert that `int` has a value for a number."""
     if number.dtype.is_floating_point:
