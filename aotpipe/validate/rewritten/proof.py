@@ -37,7 +37,7 @@ from aotpipe.passes.codegen.nodes import writes
 from aotpipe.passes.flatten import state_spec
 from aotpipe.runtime.goldens import compare
 from aotpipe.validate import reference
-from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed, OtherResults
+from aotpipe.validate.eager.eager import MUTATED, Eager, EagerFailed, FixedResult, OtherResults
 from aotpipe.validate.inputs import Call, plan
 from aotpipe.validate.parity import typed
 from aotpipe.validate.rewritten.coverage import Coverage, counting, limited, variants
@@ -186,7 +186,7 @@ class _Judge:
             elif refused:
                 continue  # what a refused call leaves in the original is its own affair
             answer = None
-            with suppress(EagerFailed, OtherResults):
+            with suppress(EagerFailed, FixedResult, OtherResults):
                 answer = original.infer(call.inputs, entry_point=call.entry_point)
             refused = answer is None
             self._compare(runner, call, answer, who)
@@ -221,7 +221,7 @@ class _Judge:
         self._kept.append((call, want))
         try:
             got = runner.infer(call.inputs, entry_point=call.entry_point)
-        except (EagerFailed, OtherResults) as error:
+        except (EagerFailed, FixedResult, OtherResults) as error:
             if want is None:
                 self.refused += 1
                 return
