@@ -1,4 +1,8 @@
-"""Asserts of a program where Python's own arithmetic would raise: dividing by zero, the logarithm of zero."""
+"""Asserts of a program where Python's own arithmetic would raise, or would go on beyond 64 bits.
+
+A whole number of Python's has no bounds, one of a program has 64 bits: where only a run knows the operands,
+a sum, a product or a power is asserted to have room. A sum with a constant is not: no counter gets there.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,12 @@ from aotpipe.canonicalize.values import host_scalars, trace
 Test = Callable[[torch.Tensor], torch.Tensor]
 _POWERS: Final = frozenset({"pow", "rpow"})
 _REFLECTED: Final = frozenset({"rtruediv", "rdiv", "rfloordiv", "rmod", "rpow", "rlshift", "rrshift"})
+_PRODUCTS: Final = frozenset({"mul", "rmul", "multiply"})
+_SUMS: Final = frozenset({"add", "radd"})
+_GROWING: Final = _PRODUCTS | _SUMS | frozenset({"sub", "rsub", "subtract"})
+_MOST: Final = 2**63 - 1
+_HALF: Final = 2**62
+_BEYOND: Final = OverflowError("a whole number beyond 64 bits")
 _FLOORING: Final = frozenset({"floordiv", "rfloordiv", "floor_divide"})
 _SHIFTS: Final = frozenset({"lshift", "rshift", "rlshift", "rrshift"})
 _PARTIAL: Final = (
@@ -100,13 +110,21 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     name = host_scalars.base_name(function)
     if name in _FACTORING:
         runtime_asserts.refuse_caught(RuntimeError())
+    if any(map(_is_integer, args)) and any(
+        type(each) is int and not -_MOST - 1 <= each <= _MOST for each in args
+    ):
+        raise trace.refusal(
+            "a constant has more than 64 bits", "keep whole numbers below 2**63, as by `% 2**32`"
+        )
+    if len(args) == 2 and name in _GROWING and all(map(_is_integer, args)):
+        _require_room(name, *args)
     if name not in _PARTIAL or len(args) != 2 or not all(map(_is_number, args)):
         return
     left, right = args if name not in _REFLECTED else args[::-1]
     if name in _SHIFTS:
         _require_not(right < 0, ValueError("negative shift count"))
         if name.endswith("lshift"):
-            _require_room(*map(_as_int64, (left, right)))
+            _require_room_to_shift(*map(_as_int64, (left, right)))
         return
     if name not in _POWERS:
         _require_not(right == 0, ZeroDivisionError("division by zero"))
@@ -123,16 +141,61 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
             # A negative power is a float in Python; unrolled, the loop has its powers in Python.
             raise trace.refusal("an int has a power that only a run knows", "give a float: `10.0 ** n`")
         _refuse_values(right < 0, ArithmeticError("a whole number is raised to a negative power"))
+        _require_room_to_raise(left, right)
     elif not _is_whole(right):
         fraction = right != (right.trunc() if isinstance(right, torch.Tensor) else int(right))
         _refuse_values((left < 0) & fraction, ArithmeticError("a negative number is raised to a fraction"))
 
 
-def _require_room(number: torch.Tensor, places: torch.Tensor) -> None:
+def _require_room(name: str, left: Any, right: Any) -> None:
+    """Assert that a product, a sum or a difference of integers has room in 64 bits.
+
+    The tests compare integers with constants: `passes.ranges` proves those of operands that have bounds.
+    """
+    if name not in _PRODUCTS:
+        if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+            _require_at_most(left, _HALF - 1)
+            _require_at_most(right, _HALF - 1)
+        return
+    constant, other = (left, right) if isinstance(left, int) else (right, left)
+    if isinstance(constant, int):
+        _require_at_most(other, _MOST // max(abs(constant), 1))
+        return
+    # In float32 the product is right but for some 2**-22 of it.
+    one, other = (left, right) if isinstance(left, torch.Tensor) else (right, left)
+    estimate = other * one.to(torch.float32)
+    _require_at_most(estimate.clamp(-_HALF, _HALF).to(torch.int64), _HALF - 1)
+
+
+def _require_room_to_raise(base: Any, exponent: Any) -> None:
+    """Assert that a power of integers, none of them negative, has room in 64 bits."""
+    if isinstance(exponent, int):
+        _require_at_most(base, _root(exponent) if exponent > 1 else _MOST)
+    elif not isinstance(base, int):
+        estimate = base.to(torch.float32).abs() ** exponent.to(torch.float32)
+        _require_at_most(estimate.clamp(-_HALF, _HALF).to(torch.int64), _HALF - 1)
+    elif abs(base) > 1:
+        _require_at_most(exponent, max(each for each in range(63) if abs(base) ** each <= _MOST))
+
+
+def _root(exponent: int) -> int:
+    """The highest whole number whose power has room in 64 bits."""
+    root = int(_MOST ** (1 / exponent))
+    return root if root**exponent <= _MOST else root - 1
+
+
+def _require_at_most(number: torch.Tensor, most: int) -> None:
+    """Assert that an integer is at most so far from zero."""
+    if most < _MOST:
+        fits = (number >= -most).logical_and(number <= most)
+        runtime_asserts.add_assert(fits, f"{type(_BEYOND).__name__}: {_BEYOND}")
+
+
+def _require_room_to_shift(number: torch.Tensor, places: torch.Tensor) -> None:
     """Assert that a number has room in 64 bits when it is shifted to the left by so many places."""
     moved = torch.bitwise_left_shift(number, places.clamp(0, 63))
     is_kept = (torch.bitwise_right_shift(moved, places.clamp(0, 63)) == number).logical_and(places < 64)
-    _refuse_values(is_kept.logical_or(number == 0).logical_not(), OverflowError("a number beyond 64 bits"))
+    _refuse_values(is_kept.logical_or(number == 0).logical_not(), _BEYOND)
 
 
 def _as_int64(value: Any) -> torch.Tensor:
@@ -162,3 +225,10 @@ def _is_whole(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) or host_scalars.is_host_scalar(value)
+
+
+def _is_integer(value: Any) -> bool:
+    """Whether a value is an integer of Python's, or a size that varies; a bool is not."""
+    if isinstance(value, torch.Tensor):
+        return host_scalars.is_host_scalar(value) and value.dtype in (torch.int32, torch.int64)
+    return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)

@@ -32,12 +32,25 @@ OPPOSITE: Final[Mapping[str, str]] = {"lt": "ge", "le": "gt", "gt": "le", "ge": 
 
 def compared(call: Call, *, name: str) -> Interval:
     sides = call.node.args[:2]
-    if any(holds_floats(value_of(side)) for side in sides):
-        return BIT
     left, right = (call.of(side) for side in sides)
+    if any(holds_floats(value_of(side)) for side in sides):
+        return _compared_floats(call.space.numeric(left), call.space.numeric(right), name)
     if ORDER[name](call.space, left, right):
         return TRUE
     return FALSE if ORDER[OPPOSITE[name]](call.space, left, right) else BIT
+
+
+def _compared_floats(left: Interval, right: Interval, name: str) -> Interval:
+    """What a comparison of floats gives; an interval with an open end may hold NaN."""
+    if left.low is None or left.high is None or right.low is None or right.high is None:
+        return BIT
+    # A side is rounded to the other's dtype before it is compared.
+    slack = 2.0**-4 * max(map(abs, (left.low, left.high, right.low, right.high)))
+    if left.high + slack < right.low:
+        return TRUE if name in ("lt", "le", "ne") else FALSE
+    if right.high + slack < left.low:
+        return TRUE if name in ("gt", "ge", "ne") else FALSE
+    return BIT
 
 
 def both(call: Call) -> Interval:

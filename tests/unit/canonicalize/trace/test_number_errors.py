@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aotpipe.backends.iree.lower import importer
 from aotpipe.canonicalize import canonicalize
 from aotpipe.canonicalize.modules import as_module
-from aotpipe.errors import AssertionViolated
+from aotpipe.errors import AssertionViolated, ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from tests.programs import through
@@ -112,3 +115,78 @@ def test_shifts_are_pythons() -> None:
     run = export(canonicalize(as_spec(shifted, args=(x, torch.tensor(3))))).entries[0].program.module()
     with pytest.raises(RuntimeError, match="beyond 64 bits"):
         run(x, torch.tensor(62))
+
+
+GROWING: dict[str, Callable[[int, int], int]] = {
+    "product": lambda a, b: a * b,
+    "product with a constant": lambda a, b: a * 1_000_003 + (-b) * 5,
+    "sum": lambda a, b: a + b,
+    "difference": lambda a, b: a - b,
+    "square": lambda a, b: a**2 + min(b, 0),
+    "cube": lambda a, b: a**3 + min(b, 0),
+    "power of two": lambda a, b: 2 ** (abs(a) % 100) + min(b, 0),
+    "power": lambda a, b: (abs(a) % 5000) ** (abs(b) % 70),
+}
+INTEGERS = st.one_of(st.integers(-100, 100), st.integers(-(2**62), 2**62), st.integers(-(2**32), 2**32))
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_whole_numbers_are_pythons_or_an_assert_fails(name: str) -> None:
+    """They wrapped around where Python's integers go on: `n * n * n % 7` was another number."""
+
+    def model(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(GROWING[name](int(a.item()), int(b.item())))
+
+    example = (torch.tensor(3), torch.tensor(2))
+    run = export(canonicalize(as_spec(model, args=example))).entries[0].program.module()
+
+    @given(INTEGERS, INTEGERS)
+    def law(a: int, b: int) -> None:
+        wanted = GROWING[name](a, b)
+        # Sums and products are asserted from half of what 64 bits hold.
+        if max(abs(wanted), abs(a), abs(b)) < 2**61:
+            assert run(torch.tensor(a), torch.tensor(b)).item() == wanted
+        else:
+            with suppress(RuntimeError):
+                assert run(torch.tensor(a), torch.tensor(b)).item() == wanted
+
+    law()
+
+
+def hashed(x: torch.Tensor) -> torch.Tensor:
+    number = 7
+    for value in x.tolist():
+        number = number * 1_000_003 + int(value)
+    return torch.tensor(number % 1009)
+
+
+def test_a_hash_without_a_remainder() -> None:
+    program = through.legal(as_module(hashed), (torch.ones(2),))
+    with through.load(program, importer.lower(program)) as runner:
+        (found,) = runner.infer({"x": np.full(2, 5, np.float32)}).values()
+        assert found == (7 * 1_000_003**2 + 5 * 1_000_004) % 1009
+        with pytest.raises(AssertionViolated, match="a whole number beyond 64 bits"):
+            runner.infer({"x": np.full(2, 9e13, np.float32)})
+
+
+def of_positions(x: torch.Tensor) -> torch.Tensor:
+    first, last, total, i = int(x.argmax()), int(x.argmin()), 0, 0
+    while i < first:
+        total, i = max(total, i * 4 + last), i + 1
+    return x[0] + total + first * last + first**2 + first - last
+
+
+def test_numbers_with_bounds_need_no_assert() -> None:
+    assert not through.legal(as_module(of_positions), (torch.arange(16.0),)).entries[0].asserts
+
+
+@pytest.mark.parametrize("constant", [2**63, -(2**63) - 1, 2**64 - 1])
+def test_a_constant_beyond_64_bits_is_refused(constant: int) -> None:
+    """`n & (2**64 - 1)` kept a negative number negative; other operators said "int too big to convert"."""
+
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        return torch.tensor((int(x.sum()) & constant) % 1000)
+
+    with pytest.raises(ExportFailed, match="more than 64 bits") as raised:
+        export(canonicalize(as_spec(masked, args=(torch.ones(2),))))
+    assert raised.value.where is not None

@@ -57,3 +57,24 @@ def test_not_and_all() -> None:
     assert ranges.of(certain) == TRUE
     assert program.ranges().of(program.call(aten.logical_not.default, certain)) == FALSE
     assert program.ranges().of(program.call(aten.all.default, certain)) == TRUE
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "wanted"),
+    [
+        (aten.lt.Scalar, 7.0, TRUE),
+        (aten.ne.Scalar, 7.0, TRUE),
+        (aten.ge.Scalar, 7.0, FALSE),
+        (aten.gt.Scalar, 1.0, TRUE),
+        (aten.eq.Scalar, 1.0, FALSE),
+        (aten.gt.Scalar, 3.0, BIT),
+        (aten.le.Scalar, 5.0, BIT),
+    ],
+)
+def test_floats_with_bounds(op: object, number: float, wanted: Interval) -> None:
+    program = Program()
+    floats = program.call(aten._to_copy.default, program.input((3,), (2, 5)), dtype=torch.float32)
+    unknown = program.call(aten.sqrt.default, floats)
+    compared = program.call(op, floats, number), program.call(op, unknown, number)
+    ranges = program.ranges()
+    assert [ranges.of(each) for each in compared] == [wanted, BIT]
