@@ -149,7 +149,7 @@ def any_dims(tensor: torch.Tensor, dim: int | Dims = None, keepdim: bool = False
         return true.to(result)
     if empty(tensor):
         return torch.zeros(_shape(tensor, dims, keepdim), dtype=result, device=tensor.device)
-    return (true.to(torch.int32).amax(dims, keepdim) != 0).to(result)
+    return (true.to(torch.int32).amax(dims, keepdim) > 0).to(result)
 
 
 def all_dims(tensor: torch.Tensor, dim: int | Dims = None, keepdim: bool = False) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aotpipe.model.spec import Dim
 from tests.programs.through import check
 from tests.unit.backends.iree.decompositions.agree import check_op
 
@@ -52,3 +53,17 @@ class Narrow(torch.nn.Module):
 
 def test_sums_of_another_dtype() -> None:
     check(Narrow(), (torch.randn(3, 5, generator=torch.Generator().manual_seed(0)),))
+
+
+def test_any_and_all_of_no_elements() -> None:
+    """Over a size that varies, `any` of no element was true, and `all` false."""
+
+    class Found(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            large = x > 5
+            return large.any(), large.all(), large.any(0), large.all(0), x.any(0)
+
+    sizes = ({0: Dim("n", min=0, max=9)},)
+    check(
+        Found(), (torch.randn(4, 3),), (torch.zeros(0, 3),), (torch.full((2, 3), 6.0),), dynamic_shapes=sizes
+    )
