@@ -37,9 +37,9 @@ REPRODUCIBLE: Final = (
 # conversion, whose diagnostics are those that a user can act on.
 # Loops and branches become blocks before IREE schedules them. In an `scf` op it does not follow which weights
 # a dispatch waits for, and its canonicalizer then puts that wait in the place of another, so that what was
-# computed before a loop may be dropped (`await` of stream.cmd.execute, IREE 3.13).
+# computed before a loop may be dropped (`await` of stream.cmd.execute, IREE 3.13). Those of a kernel stay.
 _PIPELINE: Final = "--iree-preprocessing-pass-pipeline="
-PREPROCESS: Final = f"{_PIPELINE}builtin.module(strip-debuginfo,convert-scf-to-cf)"
+PREPROCESS: Final = f"{_PIPELINE}builtin.module(strip-debuginfo,util.func(convert-scf-to-cf))"
 # With the channels last a convolution's loops multiply vectors of outputs: 64 channels of 56x56 take half the
 # time of a matmul of patches (im2col), 32 of 64 images of 32x32 a third, also over a batch that varies.
 CHANNELS_LAST: Final = PREPROCESS.replace(

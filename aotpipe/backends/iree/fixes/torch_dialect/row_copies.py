@@ -1,0 +1,377 @@
+"""Copies and adds the rows which positions name, as vectors: embeddings, `index_select`, `index_add`.
+
+Each becomes a dispatch that is written out here. Rows that are read for an update alone, such as those of a
+bag or the messages of a graph, are not stored in between. Positions are not checked: `passes.index_bounds`
+keeps them within the table. Rows are added in the order of their positions, as eager adds them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, replace_uses
+from aotpipe.core.fixes import Fix
+
+_LONGEST: Final = 64
+"""Elements of a row that one vector has at most: four registers of AVX-512 hold as many floats."""
+_SHORTEST: Final = 8
+_LEAST_ELEMENTS: Final = 4096
+"""Fewer are read in less time than one more dispatch takes."""
+_COPIED: Final = 1 << 14
+"""Elements that a workgroup copies."""
+_MOVED: Final = frozenset("f64 f32 f16 bf16 i64 i32 i16 i8".split())
+_ADDED: Final = {"f64": "arith.addf", "f32": "arith.addf", "i64": "arith.addi", "i32": "arith.addi"}
+_READS: Final = {"torch.aten.index_select": 2, "torch.aten.embedding": 1}
+"""The operand of a read that has the positions; the table is the first."""
+_UPDATE: Final = "torch.aten.index_put"
+
+_TYPES: Final = """
+!rows = tensor<?x{width}x{element}>
+!places = tensor<?xi64>
+!vector = vector<{lanes}x{element}>
+!reads = !iree_tensor_ext.dispatch.tensor<readonly:!rows>
+!reads_places = !iree_tensor_ext.dispatch.tensor<readonly:!places>
+!writes = !iree_tensor_ext.dispatch.tensor<readwrite:!rows>
+"""
+# A workgroup writes some rows in place, so that what it stores whole is there already.
+_COPY: Final = """
+flow.executable private @{name} {{
+  flow.executable.export public @{name} workgroups(%size: index, %count: index) -> (index, index, index) {{
+    %c1 = arith.constant 1 : index
+    %group = arith.constant {group} : index
+    %groups = arith.ceildivsi %count, %group : index
+    flow.return %groups, %c1, %c1 : index, index, index
+  }}
+  builtin.module {{
+    func.func @{name}(%table_in: !reads, %ids_in: !reads_places, %out: !writes, %n: index, %m: index) {{
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %lanes = arith.constant {lanes} : index
+      %width = arith.constant {width} : index
+      %group = arith.constant {group} : index
+      %pad = arith.constant {zero} : {element}
+      %size = iree_tensor_ext.dispatch.workload.ordinal %n, 0 : index
+      %count = iree_tensor_ext.dispatch.workload.ordinal %m, 1 : index
+      %table_tied = flow.dispatch.tie_shape %table_in : !reads{{%size}}
+      %ids_tied = flow.dispatch.tie_shape %ids_in : !reads_places{{%count}}
+      %out_tied = flow.dispatch.tie_shape %out : !writes{{%count}}
+      %table = iree_tensor_ext.dispatch.tensor.load %table_tied, offsets = [0, 0], sizes = [%size, {width}],
+          strides = [1, 1] : !reads{{%size}} -> !rows
+      %ids = iree_tensor_ext.dispatch.tensor.load %ids_tied, offsets = [0], sizes = [%count],
+          strides = [1] : !reads_places{{%count}} -> !places
+      %before = iree_tensor_ext.dispatch.tensor.load %out_tied, offsets = [0, 0], sizes = [%count, {width}],
+          strides = [1, 1] : !writes{{%count}} -> !rows
+      %id = flow.dispatch.workgroup.id[0] : index
+      %first = arith.muli %id, %group : index
+      %next_first = arith.addi %first, %group : index
+      %end = arith.minsi %next_first, %count : index
+      %made = scf.for %i = %first to %end step %c1 iter_args(%all = %before) -> (!rows) {{
+        %place = tensor.extract %ids[%i] : !places
+        %row = arith.index_cast %place : i64 to index
+        %written = scf.for %column = %c0 to %width step %lanes iter_args(%some = %all) -> (!rows) {{
+          %value = vector.transfer_read %table[%row, %column], %pad {{in_bounds = [true]}} : !rows, !vector
+          %next = vector.transfer_write %value, %some[%i, %column] {{in_bounds = [true]}} : !vector, !rows
+          scf.yield %next : !rows
+        }}
+        scf.yield %written : !rows
+      }}
+      iree_tensor_ext.dispatch.tensor.store %made, %out_tied, offsets = [0, 0], sizes = [%count, {width}],
+          strides = [1, 1] : !rows -> !writes{{%count}}
+      return
+    }}
+  }}
+}}
+util.func private @call(%table: !rows, %ids: !places) -> !rows {{
+  %zero = arith.constant 0 : index
+  %n = tensor.dim %table, %zero : !rows
+  %m = tensor.dim %ids, %zero : !places
+  %into = tensor.empty(%m) : !rows
+  %copied = flow.dispatch @{name}::@{name}[%n, %m](%table, %ids, %into, %n, %m)
+      : (!rows{{%n}}, !places{{%m}}, !rows{{%m}}, index, index) -> %into{{%m}}
+  util.return %copied : !rows
+}}
+"""
+# A workgroup has a vector's columns and goes through all rows: no two of them write to one element. Where
+# the rows are a table's, `ids` says which; else it is not read. One row is for all places, as in eager.
+_PUT: Final = """
+flow.executable private @{name} {{
+  flow.executable.export public @{name} workgroups(%size: index, %many: index, %count: index, %rows: index)
+      -> (index, index, index) {{
+    %c1 = arith.constant 1 : index
+    %groups = arith.constant {groups} : index
+    flow.return %groups, %c1, %c1 : index, index, index
+  }}
+  builtin.module {{
+    func.func @{name}(%table_in: !reads, %ids_in: !reads_places, %at_in: !reads_places, %out: !writes,
+        %n: index, %l: index, %m: index, %k: index) {{
+      %c1 = arith.constant 1 : index
+      %lanes = arith.constant {lanes} : index
+      %pad = arith.constant {zero} : {element}
+      %size = iree_tensor_ext.dispatch.workload.ordinal %n, 0 : index
+      %many = iree_tensor_ext.dispatch.workload.ordinal %l, 1 : index
+      %count = iree_tensor_ext.dispatch.workload.ordinal %m, 2 : index
+      %rows = iree_tensor_ext.dispatch.workload.ordinal %k, 3 : index
+      %table_tied = flow.dispatch.tie_shape %table_in : !reads{{%size}}
+      %ids_tied = flow.dispatch.tie_shape %ids_in : !reads_places{{%many}}
+      %at_tied = flow.dispatch.tie_shape %at_in : !reads_places{{%count}}
+      %out_tied = flow.dispatch.tie_shape %out : !writes{{%rows}}
+      %table = iree_tensor_ext.dispatch.tensor.load %table_tied, offsets = [0, 0], sizes = [%size, {width}],
+          strides = [1, 1] : !reads{{%size}} -> !rows
+      %ids = iree_tensor_ext.dispatch.tensor.load %ids_tied, offsets = [0], sizes = [%many],
+          strides = [1] : !reads_places{{%many}} -> !places
+      %at = iree_tensor_ext.dispatch.tensor.load %at_tied, offsets = [0], sizes = [%count],
+          strides = [1] : !reads_places{{%count}} -> !places
+      %before = iree_tensor_ext.dispatch.tensor.load %out_tied, offsets = [0, 0], sizes = [%rows, {width}],
+          strides = [1, 1] : !writes{{%rows}} -> !rows
+      %id = flow.dispatch.workgroup.id[0] : index
+      %column = arith.muli %id, %lanes : index
+      %last = arith.subi {sources}, %c1 : index
+      %first = arith.constant 0 : index
+      %made = scf.for %i = %first to %count step %c1 iter_args(%all = %before) -> (!rows) {{
+        %nth = arith.minsi %i, %last : index
+        {read}
+        %place = tensor.extract %at[%i] : !places
+        %row = arith.index_cast %place : i64 to index
+        %value = vector.transfer_read %table[{source}, %column], %pad {{in_bounds = [true]}} : !rows, !vector
+        {sum}
+        %next = vector.transfer_write {stored}, %all[%row, %column] {{in_bounds = [true]}} : !vector, !rows
+        scf.yield %next : !rows
+      }}
+      iree_tensor_ext.dispatch.tensor.store %made, %out_tied, offsets = [0, 0], sizes = [%rows, {width}],
+          strides = [1, 1] : !rows -> !writes{{%rows}}
+      return
+    }}
+  }}
+}}
+util.func private @call(%table: !rows, %ids: !places, %at: !places, %into: !rows) -> !rows {{
+  %zero = arith.constant 0 : index
+  %n = tensor.dim %table, %zero : !rows
+  %l = tensor.dim %ids, %zero : !places
+  %m = tensor.dim %at, %zero : !places
+  %k = tensor.dim %into, %zero : !rows
+  %put = flow.dispatch @{name}::@{name}[%n, %l, %m, %k](%table, %ids, %at, %into, %n, %l, %m, %k)
+      : (!rows{{%n}}, !places{{%l}}, !places{{%m}}, !rows{{%k}}, index, index, index, index) -> %into{{%k}}
+  util.return %put : !rows
+}}
+"""
+_FROM_TABLE: Final = """%chosen = tensor.extract %ids[%nth] : !places
+        %source = arith.index_cast %chosen : i64 to index"""
+_SUM: Final = """%old = vector.transfer_read %all[%row, %column], %pad {{in_bounds = [true]}} : !rows, !vector
+        %sum = {add} %old, %value : !vector"""
+_PLACES: Final = {_COPY: (False, True), _PUT: (False, True, True, False)}
+"""Which tensors of a kernel are positions."""
+
+
+def _rewrite(op: Any) -> bool:
+    if op.name == _UPDATE:
+        return _can_put(op) and _put(op)
+    # An update that reads these rows does so itself.
+    return _is_read(op) and not _is_put(op) and _copy(op)
+
+
+def _copy(op: Any) -> bool:
+    table, ids = op.operands[0], op.operands[_READS[op.name]]
+
+    def copied() -> Any:
+        return _shaped(_called(_COPY, "copy_rows", [table, ids]), op.results[0].type, _type(ids).rank)
+
+    replace_uses(op.results[0], copied)
+    return True
+
+
+def _put(op: Any) -> bool:
+    into, places, values, adds = op.operands
+    at, read = places.owner.operands[0], values.owner
+    is_of_table = _name(read) in _READS and _is_read(read) and _is_put(read)
+    table, ids = (read.operands[0], read.operands[_READS[read.name]]) if is_of_table else (values, at)
+    add = _ADDED[_element(into)] if _constant(adds) else ""
+    name = f"{'add' if add else 'put'}_rows{'_of_table' if is_of_table else ''}"
+    text = {
+        "sources": "%many" if is_of_table else "%size",
+        "read": _FROM_TABLE if is_of_table else "",
+        "source": "%source" if is_of_table else "%nth",
+        "sum": _SUM.format(add=add) if add else "",
+        "stored": "%sum" if add else "%value",
+    }
+
+    def put() -> Any:
+        return _shaped(_called(_PUT, name, [table, ids, at, into], **text), op.results[0].type, 1)
+
+    replace_uses(op.results[0], put)
+    return True
+
+
+def _is_read(op: Any) -> bool:
+    """Whether an op reads whole rows at positions, enough of them for a kernel."""
+    table, ids = op.operands[0], op.operands[_READS[op.name]]
+    if op.name == "torch.aten.index_select" and _constant(op.operands[1]) != 0:
+        return False
+    if not _has_rows(table) or _element(table) not in _MOVED or _element(ids) != "i64":
+        return False
+    # What is laid out in other dims has sizes that are known.
+    is_plain = _type(ids).rank == 1 and _type(table).rank == 2
+    return _is_worth(ids, table) and (is_plain or _type(op.results[0]).has_static_shape)
+
+
+def _is_put(read: Any) -> bool:
+    """Whether all that a read gives goes into one update of as wide rows."""
+    uses = list(read.results[0].uses)
+    if len(uses) != 1 or uses[0].owner.name != _UPDATE or uses[0].operand_number != 2:
+        return False
+    return _type(read.operands[_READS[read.name]]).rank == 1 and _can_put(uses[0].owner)
+
+
+def _can_put(op: Any) -> bool:
+    """Whether an update is of whole rows at positions, enough of them for a kernel."""
+    into, places, values, adds = op.operands
+    if _name(places.owner) != "torch.prim.ListConstruct" or len(places.owner.operands) != 1:
+        return False
+    at, accumulates = places.owner.operands[0], _constant(adds)
+    if accumulates is None or not _has_rows(into) or not _has_rows(values) or _element(at) != "i64":
+        return False
+    if _element(into) not in (_ADDED if accumulates else _MOVED) or _element(values) != _element(into):
+        return False
+    if _type(into).shape[1:] != _type(values).shape[1:]:
+        return False
+    return _type(at).rank == 1 and _type(into).rank == 2 and _is_worth(at, into)
+
+
+def _type(value: Any) -> Any:
+    from aotpipe.backends.iree.lower.region_borders import builtin_type
+
+    return builtin_type(value.type)
+
+
+def _element(value: Any) -> str:
+    """The element type of a tensor; empty of anything else."""
+    return str(getattr(_type(value), "element_type", ""))
+
+
+def _has_rows(tensor: Any) -> bool:
+    """Whether a tensor has rows of a length that is known, and that vectors divide."""
+    found = _type(tensor)
+    if not hasattr(found, "rank") or found.rank < 2 or any(map(found.is_dynamic_dim, range(1, found.rank))):
+        return False
+    return _lanes(prod(found.shape[1:])) > 0
+
+
+def _lanes(width: int) -> int:
+    """How many elements of a row a vector has; 0 where none of some length divides it."""
+    return next((each for each in range(min(width, _LONGEST), _SHORTEST - 1, -1) if width % each == 0), 0)
+
+
+def _is_worth(places: Any, table: Any) -> bool:
+    found = _type(places)
+    if found.rank < 1:
+        return False
+    return not found.has_static_shape or prod(found.shape) * prod(_type(table).shape[1:]) >= _LEAST_ELEMENTS
+
+
+def _name(owner: Any) -> str:
+    """The name of the op that made a value; empty of the block that has it as an argument."""
+    return getattr(owner, "name", None) or ""
+
+
+def _constant(value: Any) -> int | bool | None:
+    """What a constant of torch's is; None where a value is none."""
+    if _name(value.owner) not in ("torch.constant.int", "torch.constant.bool"):
+        return None
+    number: int | bool = value.owner.attributes["value"].value
+    return number
+
+
+def _called(template: str, name: str, tensors: list[Any], **more: str) -> Any:
+    """Emit a kernel, given its tensors: a table first, which says how wide rows are."""
+    width, element = prod(_type(tensors[0]).shape[1:]), _element(tensors[0])
+    lanes = _lanes(width)
+    text = (_TYPES + template).format(
+        name=f"{name}_{width}x{element}",
+        width=width,
+        lanes=lanes,
+        groups=width // lanes,
+        group=max(1, _COPIED // width),
+        element=element,
+        zero="0" if element.startswith("i") else "0.0",
+        **more,
+    )
+    return _inlined(
+        text, [_flat(tensor, places) for tensor, places in zip(tensors, _PLACES[template], strict=True)]
+    )
+
+
+def _flat(value: Any, places: bool) -> Any:
+    """Emit a tensor as rows of one dim, or `places` without rows, as many as there are."""
+    from iree.compiler import ir
+    from iree.compiler.dialects import tensor
+
+    from aotpipe.backends.iree.lower.region_borders import convert, to_builtin
+
+    value = to_builtin(value)
+    shape, rank = value.type.shape, value.type.rank
+    groups = [[*range(rank)]] if places else [[0], [*range(1, rank)]]
+    ends = [] if places else [prod(shape[1:])]
+    if rank > len(groups):
+        first = shape[0] if not places else prod(shape)
+        value = tensor.collapse_shape(
+            ir.RankedTensorType.get([first, *ends], value.type.element_type), value, groups
+        )
+    any_number = ir.ShapedType.get_dynamic_size()
+    return convert(value, ir.RankedTensorType.get([any_number, *ends], value.type.element_type))
+
+
+def _shaped(rows: Any, wanted: Any, leading: int) -> Any:
+    """Emit rows as a tensor of torch's, whose `leading` dims are those of the positions."""
+    from iree.compiler import ir
+    from iree.compiler.dialects import tensor
+
+    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert
+
+    plain = builtin_type(wanted)
+    if plain.rank == 2 and leading == 1:
+        return convert(rows, wanted)
+    shape = list(plain.shape)
+    counted = ir.RankedTensorType.get([prod(shape[:leading]), prod(shape[leading:])], plain.element_type)
+    groups = [[*range(leading)], [*range(leading, plain.rank)]]
+    return convert(tensor.expand_shape(plain, convert(rows, counted), groups, [], shape), wanted)
+
+
+def _inlined(text: str, operands: list[Any]) -> Any:
+    """Emit a call of a module's one executable, which joins the module around; what its function returns."""
+    from iree.compiler import ir
+
+    module = ir.Module.parse(text)
+    executable, function = module.body.operations
+    root = ir.InsertionPoint.current.block.owner
+    while root.parent is not None:
+        root = root.parent.operation
+    symbols = ir.SymbolTable(root)
+    if executable.attributes["sym_name"].value not in symbols:
+        with ir.InsertionPoint.at_block_begin(root.regions[0].blocks[0]):
+            executable.operation.clone()
+    block = function.regions[0].blocks[0]
+    values = list(zip(block.arguments, operands, strict=True))
+
+    def given(value: Any) -> Any:
+        return next(other for own, other in values if own == value)
+
+    for op in block.operations:
+        if op.operation.name == "util.return":
+            break
+        clone = op.operation.clone()
+        for position, operand in enumerate(op.operation.operands):
+            clone.operands[position] = given(operand)
+        values += zip(op.operation.results, clone.results, strict=True)
+    return given(op.operation.operands[0])
+
+
+FIX: Final = Fix(
+    id="row-copies",
+    fault="IREE reads and adds the rows that positions name element by element (`vector.gather`, "
+    "`iree_linalg_ext.scatter`): 4096 rows of 64 floats take twice the time to read, and three times to add",
+    remedy="a dispatch handles each row as vectors; rows that are read for an update alone are not stored",
+    targets=("iree-cpu-*",),
+    program="`table.index_select(0, ids)`, `sums.index_add(0, ids, rows)`",
+    apply=Rewrite((*_READS, _UPDATE), _rewrite),
+    for_all=True,
+)
