@@ -27,12 +27,14 @@ from torch.fx import GraphModule, Node
 from aotpipe.core.signature import TensorSpec
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, ops, scalars
+from aotpipe.passes.decompositions.entries import static
 from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.ranges import Ranges
 from aotpipe.passes.ranges.intervals import as_bound
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
+_EXPAND: Final = _ATEN.expand.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +195,25 @@ def _guard_graph(module: GraphModule, ranges: Ranges) -> None:
             if key not in done:
                 emit = Emitter(module, node)
                 in_range = access.wraps and space.within(interval, -size, size - 1)
-                done[key] = _from_start(emit, index, access) if in_range else _within(emit, index, access)
+                source = _repeated(index)
+                kept = _from_start(emit, source, access) if in_range else _within(emit, source, access)
+                done[key] = kept if source is index else emit(_EXPAND, kept, index.args[1])
             access.set_index(node, done[key])
     module.graph.lint()
     module.recompile()
+
+
+def _repeated(index: Node) -> Node:
+    """The tensor whose elements an index repeats, each at least once, as for all elements of a row."""
+    source = index.args[0] if index.target is _EXPAND else index
+    assert isinstance(source, Node)
+    given, made = value_of(source).shape, value_of(index).shape
+    more = [
+        size
+        for size, before in zip(made[::-1], [*given[::-1], *[1] * len(made)], strict=False)
+        if size != before
+    ]
+    return source if all(static(size) and size for size in more) else index
 
 
 def _from_start(emit: Emitter, index: Node, access: Access) -> Node:

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
-from aotpipe.backends.iree.tuning import channels_last, convolution, depthwise, vector_products
+from aotpipe.backends.iree.tuning import channels_last, convolution, depthwise, row_indices, vector_products
 from aotpipe.passes import decompositions, ops, split_reductions
 from aotpipe.passes.decompositions import Decomposition, blas, losses
 from aotpipe.passes.emit import Emitter, rewrite
@@ -155,7 +155,7 @@ CPU: Final = replace(
     # XLA's and a GPU's sums are of parts anyway, and not each GPU has float64.
     program_passes=(*_PLAIN.program_passes, split_reductions.widen),
     range_passes=(*_PLAIN.range_passes, truncate),
-    entry_passes=(vector_products.as_sums, channels_last.mark_products),
+    entry_passes=(vector_products.as_sums, row_indices.as_rows, channels_last.mark_products),
 )
 GPU: Final = replace(
     CPU,
