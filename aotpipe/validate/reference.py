@@ -453,6 +453,12 @@ def _widen(
             notes.append(f"no float64 reference, since a weight has no float64 form: {error}")
             return False
         answers = _answers(wide, records)
+    if None in answers:
+        # Code that asks for a dtype may take another path, or raise, where all are wide.
+        unwidened = Eager(entries, signatures, precision="float64", unwidened=True)
+        others = _answers(unwidened, records)
+        if others.count(None) < answers.count(None):
+            wide, answers = unwidened, others
     for record, answer in zip(records, answers, strict=True):
         record.wide = answer
     if lacking := answers.count(None):

@@ -30,7 +30,7 @@ from aotpipe.errors import SourceLine
 from aotpipe.model import source
 from aotpipe.model.torch_arrays import from_numpy, to_numpy
 from aotpipe.passes.precision import lower_dtype
-from aotpipe.validate.eager.modes import narrow, ties_decided, widen, widened
+from aotpipe.validate.eager.modes import dtypes_unwidened, narrow, ties_decided, widen, widened
 from aotpipe.validate.eager.swap import Contents
 from aotpipe.validate.parity import NOISE_ULPS
 
@@ -68,6 +68,7 @@ class Eager:
         precision: `model` runs in the model's own dtypes.
         frugal: With float64: widen a parameter wherever it is used, and hold no wide copy of all. It takes
             time for each use, and code that compares the dtypes of a parameter and an input sees two.
+        unwidened: With float64: the code sees the dtypes that tensors have in the model.
         noise: A seed: perturb every parameter and every fractional input by up to 16 units in the last
             place, and let `topk` take the first or the last of equal ones. What flips under it is not
             decided by the model's numbers.
@@ -81,6 +82,7 @@ class Eager:
         *,
         precision: Precision = "model",
         frugal: bool = False,
+        unwidened: bool = False,
         noise: int | None = None,
         policy: Policy | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class Eager:
             if each.specializes in self._entries:
                 self._entries.setdefault(name, self._entries[each.specializes])
         self._is_wide = precision == "float64"
+        self._is_unwidened = unwidened
         self._outputs = {
             name: {leaf.name: leaf for leaf in signature.tensor_outputs}
             for name, signature in signatures.items()
@@ -178,7 +181,8 @@ class Eager:
 
         def call() -> tuple[Any, dict[str, Any]]:
             try:
-                return entry.module(*args, **kwargs), leaves
+                with dtypes_unwidened() if self._is_unwidened else nullcontext():
+                    return entry.module(*args, **kwargs), leaves
             # The user's code may raise anything on an input that it does not take.
             except Exception as error:
                 raise EagerFailed(f"{type(error).__name__}: {error}") from error
@@ -221,7 +225,7 @@ class Eager:
 
     def _to_torch(self, array: Array) -> torch.Tensor:
         tensor = self._widened(from_numpy(array))
-        if self._noise is not None and tensor.is_floating_point():
+        if self._noise is not None:
             generator = torch.Generator().manual_seed(self._noise)
             tensor = _noisy(tensor, generator, self._lower, spare_whole=True)
         return tensor
@@ -273,8 +277,12 @@ def _noisy(
 
     Float32 that is computed in a lower dtype moves by one unit of that.
 
-    Whole numbers may be spared: they are flags and counts, exact in any program.
+    Whole numbers may be spared: they are flags and counts, exact in any program. Both parts of a complex
+    number move.
     """
+    if tensor.is_complex():
+        parts = _noisy(torch.view_as_real(tensor.resolve_conj()), generator, lower, spare_whole=spare_whole)
+        return torch.view_as_complex(parts)
     if not tensor.is_floating_point() or tensor.dtype.itemsize == 1 or not tensor.numel():
         return tensor  # a float8 has no place for it
     work = torch.float64 if tensor.dtype == torch.float64 else torch.float32

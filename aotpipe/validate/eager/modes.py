@@ -7,13 +7,15 @@ dtype=torch.float16)` compute in float64 too. Raises `CannotWiden` where the bit
 Inside `with narrow(policy):` products get operands in the lower dtype, islands in float32, and all other ops
 the widest that they are given; `passes.precision` writes the same into programs.
 
+Inside `with dtypes_unwidened():` a wide tensor's `dtype` is that which the model would see.
+
 Inside `with ties_decided(first=...):` it is known which of equal elements an op takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -41,6 +43,7 @@ _NARROW: Final[Mapping[torch.dtype, torch.dtype]] = {
     torch.float64: torch.float32,
     torch.complex128: torch.complex64,
 }
+_DTYPE: Final = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]  # torch's stubs have a value there
 _NO_DEVICE: Final = "xla"
 TIES: Final = frozenset({"topk", "sort", "kthvalue", "median", "nanmedian", "mode"})
 """Ops that may take any of equal elements."""
@@ -124,6 +127,24 @@ def _run_wide(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # A kernel without a float64 form: this one op is computed in float32.
     args, kwargs = pytree.tree_map(lambda value: _in(_NARROW, value), (args, kwargs))
     return pytree.tree_map(widened, func(*args, **kwargs))
+
+
+class _Unwidened(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one function; the dtype of a tensor is its narrow one."""
+        found = func(*args, **(kwargs or {}))
+        return _NARROW.get(found, found) if func == _DTYPE else found
+
+
+def dtypes_unwidened() -> AbstractContextManager[object]:
+    """In this block `tensor.dtype` of float64 is float32, of complex128 complex64.
+
+    A model that asks for its input's dtype (`if x.dtype != torch.float32: raise`) then does in float64 what
+    it does in its own dtypes. A tensor that is float64 in the model too is shown as float32.
+    """
+    return _Unwidened()
 
 
 @contextmanager

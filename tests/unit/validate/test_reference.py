@@ -111,6 +111,20 @@ def test_a_large_model_is_widened_as_it_is_used_unless_it_compares_dtypes(monkey
             assert all(np.array_equal(one.outputs[name], other.outputs[name]) for name in one.outputs)
 
 
+def test_a_model_that_takes_one_dtype_only_has_a_float64_reference() -> None:
+    weight = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).to(torch.complex64)
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != torch.complex64:
+            raise TypeError("complex64 is wanted")
+        return x @ weight
+
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1)).to(torch.complex64)
+    found = _reference(_module(product), x)
+    assert "no float64 reference" not in _messages(found)
+    assert all(golden.eager_error["output"] > 0 for golden in found.goldens if golden.inputs["x"].any())
+
+
 def test_a_near_tie_is_unsure_and_the_rest_is_not() -> None:
     def best(x: torch.Tensor) -> torch.Tensor:
         return (x * 3.3).argmax(-1)

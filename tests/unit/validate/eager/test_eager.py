@@ -299,3 +299,11 @@ def test_noise_is_small_and_everywhere(shape: tuple[int, ...], dtype: torch.dtyp
     assert (tensor == 1.5).all()
     if tensor.numel() > 10:
         assert (error > 0).float().mean() > 0.8
+
+
+def test_noise_moves_both_parts_of_complex_numbers() -> None:
+    tensor = torch.full((64,), 1.5 - 0.3j)
+    moved = eager._noisy(tensor.conj(), torch.Generator().manual_seed(0), spare_whole=True)
+    error = torch.view_as_real(moved) / torch.tensor([1.5, 0.3]) - 1
+    assert (error.abs() <= (eager.NOISE_ULPS + 1) * torch.finfo(torch.float32).eps).all()
+    assert ((error != 0).float().mean(0) > 0.8).all()

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from aotpipe.core.precision import Precision
-from aotpipe.validate.eager.modes import CannotWiden, narrow, ties_decided, widen, widened
+from aotpipe.validate.eager.modes import CannotWiden, dtypes_unwidened, narrow, ties_decided, widen, widened
 
 POLICY = Precision("bfloat16")
 
@@ -54,6 +54,15 @@ def test_integers_and_bools_are_left_alone() -> None:
     for dtype in (torch.int64, torch.uint8, torch.bool):
         assert widened(torch.ones(2, dtype=dtype)).dtype == dtype
     assert widened(torch.ones(2, dtype=torch.complex64)).dtype == torch.complex128
+
+
+def test_code_sees_the_dtypes_that_it_would_see_unwidened() -> None:
+    x, z = torch.ones(2, dtype=torch.float64) / 3, torch.ones(2, dtype=torch.complex128)
+    with widen(), dtypes_unwidened():
+        assert (x.dtype, z.dtype) == (torch.float32, torch.complex64)
+        assert torch.arange(2).dtype == torch.int64
+        y = x.to(x.dtype) * torch.ones(2, dtype=x.dtype)
+    assert (y * 3 - 1).abs().max() < 1e-15
 
 
 def test_bits_of_a_float_cannot_be_widened() -> None:
