@@ -266,6 +266,9 @@ class Traced(TorchFunctionMode):
         if func is torch.Tensor.__setitem__ and is_traced_index(args[1]):
             decisions.expression("index")
             return _put(args[0], *_split(*args[:2]), args[2])
+        if func is torch.Tensor.__setitem__ and _is_flag(args[1]):
+            decisions.expression("index")
+            return _put_where(*args)
         if (sized := sized_functions.of(func, args, kwargs)) is not None:
             with self:
                 return sized()
@@ -396,12 +399,28 @@ def _put(tensor: torch.Tensor, parts: Sequence[Any], chosen: Chosen, value: Any)
             landing[source] = target
         source += part is not None
         target += part is None or isinstance(part, slice)
-    rows = (
-        value.to(view.dtype)
-        if isinstance(value, torch.Tensor)
-        else torch.full((), value, dtype=view.dtype, device=view.device)
-    )
-    _scatter(view, {landing[dim]: each for dim, each in chosen.items()}, rows)
+    _scatter(view, {landing[dim]: each for dim, each in chosen.items()}, _of_dtype(value, view))
+
+
+def _put_where(tensor: torch.Tensor, flag: torch.Tensor, value: Any) -> None:
+    """`tensor[flag] = value` where one bool decides whether the whole tensor is written."""
+    given = _of_dtype(value, tensor)
+    # The mask makes a first dim of size 1, which a value may have too.
+    given = given.reshape(given.shape[max(given.dim() - tensor.dim(), 0) :])
+    tensor.copy_(torch.where(flag, given, tensor))
+
+
+def _of_dtype(value: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """What is written to a tensor, in its dtype."""
+    if isinstance(value, torch.Tensor):
+        return value.to(tensor.dtype)
+    return torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+
+
+def _is_flag(part: Any) -> bool:
+    """Whether an index is one traced bool."""
+    is_traced_scalar = isinstance(part, FakeTensor) and part.constant is None and not part.dim()
+    return is_traced_scalar and part.dtype == torch.bool
 
 
 def _parts(index: Any) -> tuple[Any, ...]:

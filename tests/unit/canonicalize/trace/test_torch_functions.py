@@ -179,3 +179,22 @@ def test_a_row_is_written_with_more_dims_than_it_has():
         return out
 
     check(model, *((torch.tensor(each),) for each in ([[1.0, 3.0]], [[4.0, 9.0]], [[-1.0, 0.0]])))
+
+
+def written_where_a_bool_says(x):
+    total, count = x.sum(), (x > 0).sum()
+    total[total == 0] = 1e-8
+    count[count < 1] = 5
+    row = x[0]
+    row[total > 1] = torch.tensor([[7.0, 8.0]])
+    return x / total, total, count
+
+
+def test_one_bool_decides_whether_a_tensor_is_written():
+    check(
+        written_where_a_bool_says,
+        *(
+            (torch.tensor(v),)
+            for v in ([[1.0, 2.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]], [[1.0, -1.0], [0.0, 0.0]])
+        ),
+    )
