@@ -45,6 +45,13 @@ def require_own_elements(module: torch.nn.Module) -> None:
                 hint="call the model once on an example before the build: what it draws is then the model's",
                 where=source.of_definition(module.forward),
             )
+        if tensor.is_meta:
+            raise ExportFailed(
+                f"`{name}` has no elements: it is on the meta device",
+                hint="load the weights before the build, on the CPU: "
+                "load_state_dict(weights, assign=True), or to_empty(device='cpu') and then load_state_dict",
+                where=source.of_definition(module.forward),
+            )
         if kind not in _PLAIN and kind.detach is not torch.Tensor.detach:
             raise ExportFailed(
                 f"`{name}` is a {kind.__name__}, which answers as another tensor than its own elements",

@@ -170,3 +170,14 @@ def test_a_lazy_module_is_to_be_called_before():
     assert "call the model once" in refused.value.hint
     model(torch.randn(3, 5))
     exported(model, torch.randn(3, 5))
+
+
+def test_weights_on_the_meta_device_are_to_be_loaded_before():
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2, device="meta")).eval()
+    with pytest.raises(
+        ExportFailed, match=r"`1\.weight` has no elements: it is on the meta device"
+    ) as refused:
+        exported(model, torch.randn(3, 5))
+    assert "load the weights before the build" in refused.value.hint
+    model.load_state_dict(nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2)).state_dict(), assign=True)
+    exported(model, torch.randn(3, 5))
