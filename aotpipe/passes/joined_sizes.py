@@ -24,13 +24,16 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
+from aotpipe.errors import UnsupportedOps
 from aotpipe.passes import hops, ops
 from aotpipe.passes.emit import Emitter
 from aotpipe.passes.scalars import as_tensor
+from aotpipe.passes.source_lines import nearest_line
 
 _ATEN: Final = torch.ops.aten
 _ITEMS: Final = (ops.ITEM, _ATEN.item.default)
 _SIZE: Final = _ATEN.sym_size.int
+_UNIQUE: Final = _ATEN._unique2.default  # noqa: SLF001  # torch.unique; it has no other op
 _ARITHMETIC: Final[Mapping[Any, Any]] = {sympy.Add: operator.add, sympy.Mul: operator.mul}
 Found = tuple[Node, sympy.Symbol, sympy.Expr]
 """A node that finds out a size, its symbol, and what torch takes the symbol for."""
@@ -61,7 +64,7 @@ def _joined(body: GraphModule) -> Iterator[Found]:
                 continue
             seen.add(raw)  # the first node that has it finds it out
             is_known = known != raw and not free_unbacked_symbols(known)
-            if is_known and node.users and (node.target in _ITEMS or node.target in _FORMS):
+            if is_known and node.users and (node.target in _ITEMS or _form(node) is not None):
                 yield node, raw, known
 
 
@@ -76,16 +79,17 @@ def _check(body: GraphModule, node: Node, symbol: sympy.Symbol, known: sympy.Exp
     )
     size = _written(emit, known, _sizes(emit))
     if size is None:
-        return
+        raise _refusal(node, known)
     if node.target in _ITEMS:
         count, safe = node.args[0], size
         assert isinstance(count, Node)
         if count.meta["val"].dim():
             count = emit(_ATEN.view.default, count, [])
     else:
-        form = _FORMS[node.target](emit, node, size)
+        make = _form(node)
+        form = make(emit, node, size) if make is not None else None
         if form is None:
-            return
+            raise _refusal(node, known)
         count, safe = form
     holds = emit(_ATEN.eq.Tensor, count, as_tensor(emit, size, torch.int64))
     said = f"a size of {known} is needed, and the run found another"
@@ -93,15 +97,91 @@ def _check(body: GraphModule, node: Node, symbol: sympy.Symbol, known: sympy.Exp
     node.replace_all_uses_with(safe)
 
 
+def _refusal(node: Node, known: sympy.Expr) -> UnsupportedOps:
+    # Without the assert a call in which it does not hold would read and write beyond its buffers.
+    of = node.args[0] if node.target is operator.getitem else node
+    assert isinstance(of, Node)
+    return UnsupportedOps(
+        f"a size that only a run finds out is taken for {known}, and it cannot be compared with that",
+        reason=f"{of.target} gives it",
+        hint="choose the elements by torch.where or by indices of a tensor, whose number is known",
+        where=nearest_line(node),
+    )
+
+
 Form = tuple[Node, Node]
 """The number of elements that were found, as a tensor, and as many elements as torch took for granted."""
 
 
+def _form(node: Node) -> Callable[[Emitter, Node, Any], Form | None] | None:
+    """What makes the form of a node that finds out a size; None where nothing does."""
+    if node.target is operator.getitem:
+        of = node.args[0]
+        return _OF_SEVERAL.get(of.target) if isinstance(of, Node) else None
+    return _FORMS.get(node.target)
+
+
 def _nonzero(emit: Emitter, node: Node, size: Any) -> Form | None:
     mask = _argument(node, "self")
-    if mask.meta["val"].dim() != 1:
+    if not mask.meta["val"].dim():
         return None
-    return _count(emit, mask), emit(_ATEN.unsqueeze.default, _first_true(emit, mask, size), 1)
+    return _count(emit, mask), emit(_ATEN.stack.default, _true_places(emit, mask, size), 1)
+
+
+def _column(emit: Emitter, node: Node, size: Any) -> Form | None:
+    """Of `torch.where(mask)` and `mask.nonzero(as_tuple=True)`: the places along one dim each."""
+    of = node.args[0]
+    assert isinstance(of, Node)
+    mask = of.args[0]
+    if not isinstance(mask, Node) or not mask.meta["val"].dim():
+        return None
+    places = _true_places(emit, mask, size)
+    return _count(emit, mask), _replaced(node, dict(enumerate(places)))
+
+
+def _replaced(node: Node, results: Mapping[int, Node]) -> Node:
+    """Use some results in place of those of the op that one is of; gives that for this one."""
+    of = node.args[0]
+    assert isinstance(of, Node)
+    for other in [each for each in of.users if each is not node and each.args[1] in results]:
+        other.replace_all_uses_with(results[other.args[1]])  # type: ignore[index]  # an int
+    return results[node.args[1]]  # type: ignore[index]  # an int
+
+
+def _unique(emit: Emitter, node: Node, size: Any) -> Form | None:
+    """Of `unique` and `unique_consecutive`: the first of each run of equal elements, and how many it has."""
+    of = node.args[0]
+    assert isinstance(of, Node)
+    given = ops.arguments(of)
+    if given.get("dim") is not None or node.args[1] not in (0, 2):
+        return None
+    values = emit(_ATEN.reshape.default, _argument(of, "self"), [-1])
+    if of.target is _UNIQUE:
+        values = emit(operator.getitem, emit(_ATEN.sort.stable, values, stable=True), 0)
+    length = emit(_SIZE, values, 0)
+    every = emit(_ATEN.arange.default, length, dtype=torch.int64)
+    before = emit(_ATEN.clamp.default, emit(_ATEN.sub.Scalar, every, 1), 0)
+    differs = emit(_ATEN.ne.Tensor, values, emit(_ATEN.index_select.default, values, 0, before))
+    starts = emit(_ATEN.logical_or.default, differs, emit(_ATEN.eq.Scalar, every, 0))
+    places = _first_true(emit, starts, size)
+    results = {0: emit(_ATEN.index_select.default, values, 0, places)}
+    if given["return_counts"]:
+        end = emit(_ATEN.view.default, as_tensor(emit, length, torch.int64), [1])
+        ends = emit(_ATEN.cat.default, [emit(_ATEN.slice.Tensor, places, 0, 1), end])
+        results[2] = emit(_ATEN.sub.Tensor, ends, places)
+    return _count(emit, starts), _replaced(node, results)
+
+
+def _true_places(emit: Emitter, mask: Node, size: Any) -> list[Node]:
+    """Along each dim of a mask, where its first true elements are."""
+    rank = mask.meta["val"].dim()
+    rest = _first_true(emit, mask, size)
+    found: list[Node] = []
+    for dim in range(rank - 1, 0, -1):
+        length = as_tensor(emit, emit(_SIZE, mask, dim), torch.int64)
+        found.append(emit(_ATEN.remainder.Tensor, rest, length))
+        rest = emit(_ATEN.floor_divide.default, rest, length)
+    return [rest, *reversed(found)]
 
 
 def _masked_select(emit: Emitter, node: Node, size: Any) -> Form | None:
@@ -109,24 +189,28 @@ def _masked_select(emit: Emitter, node: Node, size: Any) -> Form | None:
     whole, part = of.meta["val"].shape, mask.meta["val"].shape
     pairs = zip(whole, part, strict=False)
     if len(whole) != len(part) or not all(statically_known_true(size == other) for size, other in pairs):
-        return None  # one is as large as the other only once they are broadcast
-    return _selected(emit, of, mask, size, whole=True)
+        # One is as large as the other only once they are broadcast.
+        of = emit(_ATEN.where.self, mask, of, of)
+        mask = emit(_ATEN.logical_and.default, mask, emit(_ATEN.ones_like.default, of, dtype=torch.bool))
+    return _selected(emit, of, mask, size)
 
 
 def _index(emit: Emitter, node: Node, size: Any) -> Form | None:
     indices = node.args[1]
-    mask = indices[0] if isinstance(indices, list | tuple) and len(indices) == 1 else None
-    if not isinstance(mask, Node) or mask.meta["val"].dtype not in (torch.bool, torch.uint8):
+    assert isinstance(indices, list | tuple)
+    given = [(dim, each) for dim, each in enumerate(indices) if isinstance(each, Node)]
+    if len(given) != 1 or given[0][1].meta["val"].dtype not in (torch.bool, torch.uint8):
         return None
-    return _selected(emit, _argument(node, "self"), mask, size, whole=False)
+    [(dim, mask)] = given
+    return _selected(emit, _argument(node, "self"), mask, size, dim)
 
 
-def _selected(emit: Emitter, of: Node, mask: Node, size: Any, *, whole: bool) -> Form | None:
+def _selected(emit: Emitter, of: Node, mask: Node, size: Any, dim: int = 0) -> Form | None:
     rank = mask.meta["val"].dim()
-    if not rank or (whole and of.meta["val"].dim() != rank):
+    if not rank:
         return None
-    rows = emit(_ATEN.flatten.using_ints, of, 0, rank - 1) if rank > 1 else of
-    return _count(emit, mask), emit(_ATEN.index_select.default, rows, 0, _first_true(emit, mask, size))
+    rows = emit(_ATEN.flatten.using_ints, of, dim, dim + rank - 1) if rank > 1 else of
+    return _count(emit, mask), emit(_ATEN.index_select.default, rows, dim, _first_true(emit, mask, size))
 
 
 def _count(emit: Emitter, mask: Node) -> Node:
@@ -184,12 +268,23 @@ def _argument(node: Node, name: str) -> Node:
 
 _FORMS: Final[Mapping[Any, Callable[[Emitter, Node, Any], Form | None]]] = {
     _ATEN.nonzero.default: _nonzero,
+    _ATEN.argwhere.default: _nonzero,
     _ATEN.masked_select.default: _masked_select,
     _ATEN.index.Tensor: _index,
     _ATEN.slice.Tensor: _slice,
     _ATEN.repeat_interleave.Tensor: _repeated,
     _ATEN.repeat_interleave.self_Tensor: _repeated_rows,
 }
+
+
+_OF_SEVERAL: Final[Mapping[Any, Callable[[Emitter, Node, Any], Form | None]]] = {
+    _ATEN.where.default: _column,
+    _ATEN.nonzero_numpy.default: _column,
+    _UNIQUE: _unique,
+    _ATEN.unique_consecutive.default: _unique,
+    _ATEN.unique_dim.default: _unique,
+}
+"""The same for ops with several results, of one of which a node is."""
 
 
 def _first_true(emit: Emitter, mask: Node, count: Any) -> Node:

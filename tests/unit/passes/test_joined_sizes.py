@@ -11,7 +11,7 @@ import torch
 
 from aotpipe.backends.iree.lower import importer
 from aotpipe.core.dims import Dim
-from aotpipe.errors import AssertionViolated
+from aotpipe.errors import AssertionViolated, UnsupportedOps
 from tests.programs import through
 from tests.unit.passes import legal
 
@@ -39,7 +39,43 @@ def of_a_product(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1) + torch.arange(int(lengths.sum() * 2))
 
 
-MODELS = (of_a_number, of_a_mask, of_a_slice, of_repeats, of_a_product)
+def of_places(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    rows, columns = torch.where(x - x[0, 0] >= 2 * lengths[1] + 2)  # of 20 numbers as many as x has columns
+    return rows * 100 + columns + x[1]
+
+
+def of_places_as_a_tuple(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    (columns,) = (x[0] >= lengths[1] - 4).nonzero(as_tuple=True)
+    return x[0][columns] + x[1]
+
+
+def of_places_in_rows(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    return torch.argwhere(x - x[0, 0] >= 2 * lengths[1] + 2)[:, 1] + x[1]
+
+
+def of_columns(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    return x[:, x[0] >= lengths[1] - 4] * x
+
+
+def of_a_broadcast_mask(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    return torch.masked_select(x, lengths[:, None] > 4) + x[1]
+
+
+def of_unique_numbers(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    found, counts = torch.unique((x - x[0, 0]) // (lengths.sum() - 8), return_counts=True)
+    return found * x[1] + counts
+
+
+def of_runs(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    found, counts = torch.unique_consecutive((x - x[0, 0]) // (lengths.sum() - 8), return_counts=True)
+    return found * x[1] + counts
+
+
+MODELS = (
+    *(of_a_number, of_a_mask, of_a_slice, of_repeats, of_a_product),
+    *(of_places, of_places_as_a_tuple, of_places_in_rows, of_columns, of_a_broadcast_mask),
+    *(of_unique_numbers, of_runs),
+)
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "dynamic"])
@@ -69,3 +105,12 @@ def test_a_program_gives_eagers_numbers_and_refuses_what_eager_does() -> None:
                 module(X, torch.tensor(lengths))
             with pytest.raises(AssertionViolated, match="is not as the model needs it"):
                 runner.infer({"x": X.numpy(), "lengths": np.array(lengths)})
+
+
+def test_what_cannot_be_checked_is_refused() -> None:
+    def of_rows(_: torch.nn.Module, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.unique_consecutive(x, dim=0) + x
+
+    with pytest.raises(UnsupportedOps, match="taken for 2") as refused:
+        legal.legal(legal.model(of_rows), (X, LENGTHS))
+    assert "unique_consecutive" in refused.value.reason
