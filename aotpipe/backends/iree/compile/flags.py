@@ -93,6 +93,16 @@ RULES: Final = (
 )
 
 FALLBACKS: Final = (
+    # The importer's asserts that sizes agree cut what runs at once, and the canonicalizer leaves sums of
+    # offsets in such a part (IREE 3.13, e3nn's linear layers over Dims). A module with a workspace finds out
+    # no size in the call: torch.export has derived all from the Dims, which the runner compares with inputs.
+    # Indices are clamped, or results of the program say whether they are in range.
+    Fallback(
+        name="without asserts of sizes that the signature implies",
+        add=("--iree-opt-strip-assertions",),
+        needs=_WORKSPACE,
+        after=r"explicit execution regions",
+    ),
     # Not every size of a workspace can be known before the call.
     Fallback(
         name="without a workspace",

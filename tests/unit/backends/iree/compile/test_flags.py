@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from aotpipe.backends.iree.compile import flags
@@ -66,6 +68,15 @@ def test_each_fallback_is_more_cautious_than_the_one_before() -> None:
     assert "--iree-dispatch-creation-data-tiling" in two
     assert not any("data-tiling" in flag for flag in three)
     assert "--iree-opt-level=O0" in four
+
+
+def test_asserts_are_left_out_where_no_call_finds_out_a_size() -> None:
+    words = "'arith.addi' op explicit execution regions must only contain explicit ops"
+    [fallback] = [each for each in flags.fallbacks() if each.after and re.search(each.after, words)]
+    fast = flags.choose(b"!torch.vtensor<[?],f32>", "torch", HOST)
+    assert set(fallback(fast)) - set(fast) == {"--iree-opt-strip-assertions"}
+    waits = flags.choose(b"!torch.vtensor<[?],f32> torch.aten.nonzero", "torch", HOST)
+    assert fallback(waits) == waits
 
 
 def test_a_target_without_data_tiling_does_not_fall_back_to_it() -> None:
