@@ -26,6 +26,7 @@ MODULES: Final = (
     "fourth_draw",
     "fifth_draw",
     "sixth_draw",
+    "seventh_draw",
 )
 """The modules of this folder that declare cases."""
 
