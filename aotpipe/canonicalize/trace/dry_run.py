@@ -368,7 +368,8 @@ def replaced(
             tensor_storage.stands_for(others[id(tensor)], tensor)
             if all(tensor is not each for each in shared.written):
                 constants.stands_for(others[id(tensor)], tensor)
-        with trace.pushed(replacements, replace):
+        # What torch runs inside of an op is called by the model.
+        with trace.pushed(replacements, replace), trace.assigned(trace.current(), called_at=0):
             yield lambda tensor: others.get(id(tensor), tensor)
 
 

@@ -19,7 +19,10 @@ from typing import Any, Final
 
 import torch
 import torch._numpy
-from torch._C import DisableTorchFunction  # to read a tensor that no trace made
+from torch._C import (
+    DisableTorchFunction,  # to read a tensor that no trace made
+    _len_torch_function_stack,  # no public way to it
+)
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.fx.experimental.symbolic_shapes import (  # which symbols a run of the graph alone knows
     free_unbacked_symbols,
@@ -275,10 +278,17 @@ class Traced(TorchFunctionMode):
         if func in _TEXTS and host_scalars.is_host_scalar(args[0]):
             return trace.text()
         func = host_scalars.out_of_place(func, args)
-        if (operators := trace.current().operators) is not None:
-            operators.require_defined(func, args)
+        current, depth = trace.current(), _len_torch_function_stack()
+        # Where two of these modes lie one on the other, the upper one has asked: a second assert would be
+        # another place where a tensor decides.
+        if current.operators is not None and depth + 1 != current.called_at:
+            current.operators.require_defined(func, args)
         args, kwargs = host_scalars.prepared(func, args, kwargs)
-        result = func(*args, **kwargs)
+        before, current.called_at = current.called_at, depth
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            current.called_at = before
         host_scalars.note(func, result, (args, kwargs))
         constants.note(func, result, args, kwargs)
         return result

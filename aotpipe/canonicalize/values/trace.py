@@ -85,6 +85,7 @@ class Trace:
         needs: Which of these four something was refused for lack of.
         may_unroll: Whether a loop that is traced now is unrolled where its trace is refused.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
+        called_at: How many modes of functions were left under the one that called torch last.
         rewrite_now: Rewrites a function for as long as the trace lasts; tells whether that can be.
         is_message: Whether a text that is made now is only shown to the user.
         asking: The codes, by file, line and name, in which a library or code that cannot be rewritten asks
@@ -103,6 +104,7 @@ class Trace:
     needs: set[str] = field(default_factory=set)
     may_unroll: bool = False
     modes: int = 0
+    called_at: int = 0
     findings: dict[Finding, None] = field(default_factory=dict)
     rewrite_now: Callable[[FunctionType], bool] | None = None
     is_message: bool = False

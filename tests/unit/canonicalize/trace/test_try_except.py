@@ -73,6 +73,19 @@ def a_divisor_a_key_and_an_index(x):
     return x, total
 
 
+def a_divisor_and_a_raise_after_it(x):
+    number, value = 0, 5.0
+    try:
+        value = 6 / x[0].item()
+        if value > 2:
+            raise ValueError("large")  # noqa: TRY301  # as people write it
+    except ZeroDivisionError:
+        number = 1
+    except ValueError:
+        number = 2
+    return value, number
+
+
 def raised_again(x):
     try:
         if x.sum() > 5:
@@ -206,6 +219,7 @@ def written_before(x):
 QUICK = [
     "a_helper_raises",
     "a_divisor_a_key_and_an_index",
+    "a_divisor_and_a_raise_after_it",
     "outer_and_inner",
     "after_an_inner_one",
     "a_handler_writes_in_place",
@@ -216,6 +230,7 @@ MODELS = {
     for each in (
         a_helper_raises,
         a_divisor_a_key_and_an_index,
+        a_divisor_and_a_raise_after_it,
         raised_again,
         outer_and_inner,
         after_an_inner_one,
