@@ -160,7 +160,8 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
     if not items or kwargs.keys() - {"key", "default"}:
         return function(items, **kwargs)
     # As it is called in rewritten code: the length of a list that grows is none of Python's.
-    keyed = [(trace.operators().call(key, item) if key else item, item) for item in items]
+    keys = [trace.operators().call(key, item) if key else item for item in items]
+    keyed = [*zip(map(ordering.compared_fields, keys), items, strict=True)]
     if not any(is_traced(leaf) for by, _ in keyed for leaf in pytree.tree_leaves(by)):
         if key is None and any(isinstance(item, torch.SymInt) for item in items):
             # Python's own would ask which is less, and so fix a size that varies.

@@ -25,6 +25,7 @@ from aotpipe.canonicalize.values.abstract_values import Incompatible
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.dynamic_list import (
     DynamicList,
+    OtherStructures,
     abstract_list,
     beside,
     is_dynamic_list,
@@ -32,6 +33,7 @@ from aotpipe.canonicalize.values.dynamic_list import (
 )
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import refusal
+from aotpipe.errors import ExportFailed
 
 _STACK = "give its elements one form, stack them, and index the tensor"
 
@@ -87,7 +89,7 @@ class Opened:
     def __getitem__(self, index: Any) -> Any:
         element = self._read(index)
         if not self._is_plain(index):
-            effects.note_chosen(element, _values(self.items))
+            _note_copied(element, _values(self.items))
         return element
 
     def part(self, index: Any) -> Any:
@@ -95,6 +97,8 @@ class Opened:
         element = self._read(index)
         if self._is_plain(index) or not effects.holds_containers(element):
             return element
+        if _is_one_of(element, _values(self.items)):
+            return element  # on a path of its own
         return _Chosen(element, _values(self.items), functools.partial(self._change, element, index))
 
     def _change(self, element: Any, index: Any, change: Callable[[Any], Any]) -> Any:
@@ -107,9 +111,8 @@ class Opened:
         return call_chosen(changes, _place(self.items, index), (), {})
 
     def _read(self, index: Any) -> Any:
-        ends = (index.start, index.stop, index.step) if isinstance(index, slice) else ()
-        if ends and (is_dynamic_list(self.items) or any(map(torch_functions.is_traced, ends))):
-            return _sliced(list(self.items), *ends)
+        if isinstance(index, slice) and _is_of_a_run(self.items, index):
+            return _sliced(list(self.items), index.start, index.stop, index.step)
         if is_dynamic_list(self.items):
             return get(self.items, index)
         if self.is_traced(index):
@@ -128,7 +131,9 @@ class Opened:
             set_element(self.items, index, value)
 
     def __delitem__(self, index: Any) -> None:
-        if self._is_plain(index):
+        if isinstance(index, slice) and _is_of_a_run(self.items, index):
+            _delete_slice(self.items, index)
+        elif self._is_plain(index):
             del self.items[self._key(index)]
         else:
             popped(self.items, index)
@@ -329,7 +334,7 @@ def of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]:
         abstract = abstract_list([items, [*items, more]], slots(items) + 1)
     except Incompatible as error:
         said = f"a list is indexed by what a tensor decides, and {error}"
-        raise refusal(said, _STACK, error.code) from None
+        raise refusal(said, _STACK, error.code) from error
     if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _STACK)
     (found,), (other,) = abstract.fitted(items), abstract.fitted([more])
@@ -385,17 +390,40 @@ def element_chosen(found: list[Any], position: torch.Tensor) -> Any:
                 number = found.index(truth)
                 return host_scalars.as_host_scalar(position == number if truth else position != number)
     element = _element_or_object(found, position)
-    effects.note_chosen(element, found)
+    _note_copied(element, found)
     return element
 
 
 def _element_or_object(items: list[Any], position: torch.Tensor) -> Any:
     is_called = all(callable(each) and not isinstance(each, torch.Tensor) for each in items)
-    return (
-        ChosenObject(items, position)
-        if is_called or all(map(is_object, items))
-        else _element(items, position)
-    )
+    if is_called or all(map(is_object, items)):
+        return ChosenObject(items, position)
+    try:
+        return _element(items, position)
+    except ExportFailed as refused:
+        if not isinstance(refused.__cause__, OtherStructures):
+            raise
+        return _of_path(items, position, refused)
+
+
+def _of_path(items: Sequence[Any], position: torch.Tensor, refused: ExportFailed) -> Any:
+    """The element itself, on a path for each."""
+    if len(items) == 1:
+        return items[0]
+    middle = len(items) // 2
+    is_before = runtime_asserts.truth_of_path(position < middle, refused)
+    rest = items[:middle] if is_before else items[middle:]
+    return _of_path(rest, position if is_before else position - middle, refused)
+
+
+def _is_one_of(element: Any, items: Sequence[Any]) -> bool:
+    return any(element is each for each in items)
+
+
+def _note_copied(element: Any, among: Sequence[Any]) -> None:
+    """Remember an element that a tensor chose as a copy, unless it is itself one of these."""
+    if not _is_one_of(element, among):
+        effects.note_chosen(element, among)
 
 
 def call_chosen(items: Sequence[Callable[..., Any]], position: torch.Tensor, args: Any, kwargs: Any) -> Any:
@@ -444,11 +472,36 @@ def get(items: list[Any], index: Any) -> Any:
 
 def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
     """`items[start:stop:step]`, where only a run knows the length or the ends."""
-    if step not in (None, 1) and (start, stop, step) != (None, None, -1):
+    found = as_one(items)
+    size = host_scalars.as_int64(length(items))
+    at = torch.arange(found.kind.capacity)
+    if (start, stop, step) == (None, None, -1):
+        return [rows_at(found, size - 1 - at, size)]
+    first, count = _ends(slice(start, stop, step), items)
+    return [rows_at(found, first + at, count)]
+
+
+def _is_of_a_run(items: Any, index: slice) -> bool:
+    """Whether only a run knows the length of a list, or the ends of a slice."""
+    ends = (index.start, index.stop, index.step)
+    return is_dynamic_list(items) or any(map(torch_functions.is_traced, ends))
+
+
+def _delete_slice(items: list[Any], index: slice) -> None:
+    """`del items[start:stop]`."""
+    found = as_one(items)
+    first, count = _ends(index, list(items))
+    at = torch.arange(found.kind.capacity)
+    at = at + torch.where(at >= first, count, 0)
+    refill(items, rows_at(found, at, found.count - count), None)
+
+
+def _ends(index: slice, items: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a slice of a list begins, and how many elements it has."""
+    if index.step not in (None, 1):
         raise refusal(
             "a list whose length a tensor decides is sliced with a step", "stack it first", "list-grows"
         )
-    found = as_one(items)
     size = host_scalars.as_int64(length(items))
 
     def end(given: Any, otherwise: torch.Tensor) -> torch.Tensor:
@@ -457,10 +510,8 @@ def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
         number = _whole_number(given)
         return torch.minimum(torch.where(number < 0, number + size, number).clamp_min(0), size)
 
-    first = end(start, torch.full((), 0, dtype=torch.int64))
-    count = (end(stop, size) - first).clamp_min(0)
-    at = torch.arange(found.kind.capacity)
-    return [rows_at(found, size - 1 - at if step == -1 else first + at, count)]
+    first = end(index.start, torch.full((), 0, dtype=torch.int64))
+    return first, (end(index.stop, size) - first).clamp_min(0)
 
 
 def _is_known(items: list[Any], index: Any) -> bool:

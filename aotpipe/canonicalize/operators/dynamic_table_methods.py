@@ -522,11 +522,11 @@ class OpenedDict(Opened):
 
     def part(self, index: Any) -> Any:
         """The element, of which an element or a method is taken at once."""
-        index = known_key(index)
+        index = self._there(index)
         return self[index] if self._is_of_a_run(index) else super().part(index)
 
     def __getitem__(self, index: Any) -> Any:
-        index = known_key(index)
+        index = self._there(index)
         return get_item(self.items, index) if self._is_of_a_run(index) else super().__getitem__(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -542,6 +542,13 @@ class OpenedDict(Opened):
             delete(self.items, index)
         else:
             super().__delitem__(index)
+
+    def _there(self, index: Any) -> Any:
+        """A key that is read, which is no None where the dict has none."""
+        if isinstance(index, OptionalValue) and None not in self.items:
+            index.require_present(KeyError(None))
+            return known_key(index.payload)
+        return known_key(index)
 
     def is_filled(self, index: Any) -> bool:
         """Whether the graph is to hold the keys, where an element is set or deleted."""
@@ -643,6 +650,8 @@ def method(function: Any) -> Function | None:
     """What stands for a method of a dict or a set, where Python's own would hash a traced key."""
     table: Any = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
+    if table is dict and name == "fromkeys":
+        return _from_keys
     if type(table) not in (set, *DICTS) or name in _LEFT:
         return None
     if name in _BY_KEY and not (type(table) is set and name == "pop"):
@@ -754,6 +763,17 @@ def made(kind: type, value: Any = ()) -> Any:
         return table_of(kind, list(elements))
     has_sizes = isinstance(keys, list) and kind is not Counter and any(map(size_keys.is_size_key, keys))
     return _of_sizes(kind, value) if has_sizes else kind(value)
+
+
+def _from_keys(keys: Any, value: Any = None) -> dict[Any, Any]:
+    """`dict.fromkeys(keys, value)`."""
+    elements = _elements(keys)
+    if dynamic_list.is_dynamic_list(elements):
+        elements = unbacked_items.mapped(lambda each: (each, value), elements)
+    else:
+        elements = [(each, value) for each in elements]
+    found: dict[Any, Any] = made(dict, elements)
+    return found
 
 
 def _of_sizes(kind: type, elements: list[Any]) -> Any:

@@ -128,8 +128,20 @@ def require_set(name: str, is_set: Any) -> bool:
     return True
 
 
+def iterated(value: Any) -> Any:
+    """What an object of a class of the model's gives to go through; any other value itself.
+
+    Python's own `iter` takes no generator that decides on a tensor.
+    """
+    own = getattr(type(value), "__iter__", None)
+    if not is_on() or not isinstance(own, FunctionType) or not source.is_model_code(own.__code__.co_filename):
+        return value
+    return call(own, value)
+
+
 def listed(value: Any) -> Any:
     """All values of a generator, or keys that only a run knows, as a list; any other value itself."""
+    value = iterated(value)
     if not isinstance(value, Generated):
         iterators.refuse_left(value)
         return dynamic_table_methods.listed(value)
@@ -191,6 +203,7 @@ def for_(
 ) -> None:
     """`for item in items: body(item)`, until `stopped`; iterations over Python's items are written out."""
     variables = Variables(*fields)
+    items = iterated(items)
     iterators.refuse_left(items)
     begun = items = dynamic_table_methods.listed(items)
     if isinstance(items, Cursor):
@@ -495,6 +508,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_on():
         return function(*args, **kwargs)
     by_key = "key" in kwargs
+    if _goes_through(function, args):
+        args = tuple(map(iterated, args))
     if function is bool:
         args = tuple(map(torch_functions.asked, args))
     args = tuple(dynamic_table_methods.as_argument(function, each, by_key=by_key) for each in args)
@@ -536,6 +551,41 @@ def _gone_through(function: Any, iterator: Any) -> Any:
 
 
 _ITERATORS: Final = (Iterator, UnbackedItems)
+# By identity, as a class may compare as it likes.
+_ITERATING: Final = {
+    id(each): each
+    for each in (
+        *(
+            list,
+            tuple,
+            set,
+            frozenset,
+            dict,
+            deque,
+            Counter,
+            sum,
+            sorted,
+            any,
+            all,
+            zip,
+            enumerate,
+            map,
+            filter,
+        ),
+        *(iter, min, max, functools.reduce, itertools.chain, itertools.islice, itertools.pairwise),
+        *(itertools.accumulate, itertools.groupby, itertools.takewhile, itertools.dropwhile),
+    )
+}
+
+
+def _goes_through(function: Any, args: Sequence[Any]) -> bool:
+    """Whether a function goes through its arguments; two or more of them `min` and `max` compare."""
+    if isinstance(function, functools.partial):
+        # torch.export puts its own forms of `min` and `max` into builtins.
+        function = function.keywords.get("real_callable", function)
+    return id(function) in _ITERATING and not (function in (min, max) and len(args) > 1)
+
+
 # What takes from an iterator itself, or nothing.
 _GOING_ON: Final = (next, iter, itertools.islice, isinstance, getattr, hasattr, type)
 _TAKING_ALL: Final = (list, tuple, set, dict, sum, sorted, deque)
@@ -761,6 +811,12 @@ def augment_item(name: str, container: Any, index: Any, compute: Callable[[], An
     container[index] = plain(left, right) if is_on() and is_copy else augmented(name, left, right)
 
 
+def delete_item(container: Any, index: Any) -> None:
+    """`del container[index]`."""
+    opened = indexed(container)
+    del opened[index]
+
+
 _PLAIN_CONTAINERS: Final = (list, dict, deque, Counter, OrderedDict, defaultdict)
 
 
@@ -912,6 +968,8 @@ def spread(value: Any) -> Any:
 
 def unpacked(value: Any, count: int | None, before: int = 0, after: int = 0) -> Any:
     """What is unpacked into as many variables; into one list, with so many before and after it, for None."""
+    value = iterated(value)
+    value = listed(value) if isinstance(value, Generated) else value
     value = dynamic_table_methods.listed(value)
     if isinstance(value, Cursor):
         value = value.taken()

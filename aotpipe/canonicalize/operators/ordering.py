@@ -5,10 +5,13 @@ Tuples are ordered by their first elements that differ, as Python orders them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, Final
 
 import torch
@@ -38,28 +41,103 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
     """`sorted(items, key=key, reverse=reverse)`."""
     items = items if is_dynamic_list(items) else list(items)
     found_keys = items if key is None else _keys(key, items)
+    if not is_dynamic_list(found_keys):
+        found_keys = [*map(compared_fields, found_keys)]
     leaves = pytree.tree_leaves(found_keys)
     if not is_dynamic_list(items) and (not any(map(torch_functions.is_traced, leaves)) or len(items) < 2):
         return [items[at] for at in sorted(range(len(items)), key=found_keys.__getitem__, reverse=reverse)]
     by = as_one(found_keys)
-    if any(buffer.dim() > 1 for buffer in by.buffers) or torch_functions.is_traced(reverse):
+    compared, is_total = _compared(by)
+    if any(buffer.dim() > 1 for buffer, _ in compared) or torch_functions.is_traced(reverse):
         raise refusal("a list is sorted by tensors of several elements", "give a `key` that is one number")
     size = by.kind.capacity if is_dynamic_list(items) else len(items)
     there = torch.arange(size) < by.count if is_dynamic_list(items) else torch.full((size,), True)
     order = torch.arange(size)
     # By what counts least first: a stable sort keeps that order among what is equal.
-    for buffer, leaf in reversed(list(zip(by.buffers, by.kind.computed, strict=True))):
-        column = _ranks(buffer, leaf)[:size]
+    columns = [_ranks(buffer, leaf)[:size] for buffer, leaf in compared]
+    for column in reversed(columns):
         if column.dtype.is_floating_point:
             ordered = torch.logical_or(column == column, there.logical_not()).all()
             runtime_asserts.add_assert(ordered, "a list with NaN in it is sorted: Python has no order for it")
         order = _sorted_by(column, order, descending=bool(reverse))
     order = _sorted_by(there.logical_not(), order, descending=False)
+    if not is_total and size > 1:
+        ranked = [each.index_select(0, order) for each in (there, *columns)]
+        ties = torch.stack([each[1:] == each[:-1] for each in ranked]).all(0).logical_and(ranked[0][1:])
+        _refuse_ties(ties)
     found = as_one(items)
     if is_dynamic_list(items):
         return [rows_at(found, order, found.count)]
     held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
     return [selected(found, order[place], held) for place in range(size)]
+
+
+def _compared(found: DynamicList) -> tuple[list[tuple[torch.Tensor, Leaf]], bool]:
+    """The buffers by which Python orders elements, and whether these decide.
+
+    Objects without an order of their own, or with one that is code of the model's, are compared where all
+    that stands before them is equal.
+
+    Raises:
+        ExportFailed: Such objects are the first thing that is compared.
+    """
+    places: list[int] = []
+    unordered = _add_compared(found.kind.spec, 0, places)
+    if unordered is not None and not places:
+        raise refusal(
+            f"a list of objects of {unordered} is ordered, where a tensor decides on its elements",
+            "give a `key` that is a number, or put tuples into it that begin with one",
+        )
+    held = iter(zip(found.buffers, found.kind.computed, strict=True))
+    buffers = [next(held) if isinstance(leaf, Leaf) else None for leaf in found.kind.leaves]
+    return [each for place in places if (each := buffers[place]) is not None], unordered is None
+
+
+def _add_compared(spec: pytree.TreeSpec, first: int, places: list[int]) -> str | None:
+    """Add the places of the leaves that Python compares, in turn; gives the class without a known order."""
+    if spec.is_leaf():
+        places.append(first)
+        return None
+    children = spec.children()
+    starts = [*itertools.accumulate((each.num_leaves for each in children), initial=first)]
+    fields = _ordered_fields(spec, len(children))
+    if fields is None:
+        kind = spec.context[0] if isinstance(spec.context, tuple) else spec.context or spec.type
+        return str(getattr(kind, "__name__", spec.type.__name__))
+    found = (_add_compared(children[at], starts[at], places) for at in fields)
+    return next((each for each in found if each is not None), None)
+
+
+def _ordered_fields(spec: pytree.TreeSpec, count: int) -> list[int] | None:
+    """Which parts of a value Python compares, in turn; None where that is not known."""
+    # torch's trees have one type for all named tuples, which is no class.
+    kind = spec.type if isinstance(spec.type, type) else spec.context
+    own = getattr(kind, "__lt__", None)
+    if kind is type(None) or own in (tuple.__lt__, list.__lt__):
+        return [*range(count)]
+    if not dataclasses.is_dataclass(kind) or not is_ordered_by_fields(kind):
+        return None
+    fields = dataclasses.fields(kind)
+    names = spec.context[1] if isinstance(spec.context, tuple) else [each.name for each in fields]
+    return [names.index(each.name) for each in fields if each.compare and each.name in names]
+
+
+def compared_fields(value: Any) -> Any:
+    """The tuple by which Python orders an object of such a dataclass; any other value itself.
+
+    Its own `<` is no code that can be rewritten.
+    """
+    if not is_ordered_by_fields(type(value)):
+        return value
+    return tuple(getattr(value, each.name) for each in dataclasses.fields(value) if each.compare)
+
+
+def is_ordered_by_fields(kind: Any) -> bool:
+    """Whether a class is a dataclass whose objects are ordered as tuples of their fields are."""
+    code = getattr(getattr(kind, "__lt__", None), "__code__", None)
+    return (
+        "__dataclass_params__" in vars(kind) and isinstance(code, CodeType) and code.co_filename == "<string>"
+    )
 
 
 def _ranks(buffer: torch.Tensor, leaf: Leaf) -> torch.Tensor:
@@ -119,6 +197,10 @@ def extreme(items: list[Any], *, largest: bool, key: Any = None, **default: Any)
             filled, lambda: extreme(items, largest=largest, key=key), lambda: default["default"]
         )
     keys = items if key is None else _keys(key, items)
+    if not whole(keys).kind.spec.is_leaf():
+        # Of those that are equal Python takes the first, as a stable sort does.
+        runtime_asserts.require(length(items) > 0, ValueError("arg is an empty sequence"), holds=True)
+        return at_position(whole(sorted_(items, key=key, reverse=largest)), host_scalars.as_int64(0))
     by, buffer, there = numbers(keys, "`min` or `max`")
     runtime_asserts.require(by.count > 0, ValueError("arg is an empty sequence"), holds=True)
     # NaN compares as neither better nor worse, and Python takes another element only where that is better: it
@@ -154,6 +236,7 @@ def method(function: Any) -> Callable[..., Any] | None:
 
 def precedes(left: Any, right: Any) -> Any:
     """`left < right`, of numbers or of tuples of them."""
+    left, right = compared_fields(left), compared_fields(right)
     if not (isinstance(left, tuple) and isinstance(right, tuple)):
         return left < right
     found: Any = len(left) < len(right)
@@ -191,7 +274,8 @@ def _either(test: torch.Tensor, one: Any, other: Any) -> Any:
 def _less(found: DynamicList, one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Whether elements are less than others; and whether Python would have to compare tensors with dims."""
     less, tied, compared = torch.full((), False), torch.full((), True), []
-    for buffer in found.buffers:
+    buffers, is_total = _compared(found)
+    for buffer, _ in buffers:
         if buffer.dim() > 1:
             break
         a, b = buffer.index_select(0, one), buffer.index_select(0, other)
@@ -199,12 +283,19 @@ def _less(found: DynamicList, one: torch.Tensor, other: torch.Tensor) -> tuple[t
         tied = tied.logical_and(a == b)
     for a, b in reversed(compared):
         less = torch.where(a == b, less, a < b)
-    return less, tied if len(compared) < len(found.buffers) else torch.full((), False)
+    return less, torch.full((), False) if is_total and len(compared) == len(buffers) else tied
 
 
 def _refuse_tied(tied: torch.Tensor, asked: torch.Tensor) -> None:
-    said = "RuntimeError: Boolean value of Tensor with more than one value is ambiguous"
-    runtime_asserts.add_assert(torch.logical_and(tied, asked).any().logical_not(), said)
+    _refuse_ties(torch.logical_and(tied, asked))
+
+
+def _refuse_ties(tied: torch.Tensor) -> None:
+    """Assert that nothing is compared that has no order: Python raises, or asks the objects' own code."""
+    said = (
+        "RuntimeError: Boolean value of Tensor with more than one value is ambiguous, or objects are compared"
+    )
+    runtime_asserts.add_assert(tied.any().logical_not(), said)
 
 
 def _shifted(found: DynamicList, path: torch.Tensor, count: torch.Tensor) -> DynamicList:
@@ -259,7 +350,8 @@ def _sunk(found: DynamicList, top: int = 0, *, used: bool | torch.Tensor = True)
 def _heap_of(items: list[Any]) -> DynamicList:
     """The elements of a list, of which a heap compares the numbers."""
     found = as_one(items)
-    if not isinstance(found.kind.capacity, int) or not found.buffers or found.buffers[0].dim() > 1:
+    compared, _ = _compared(found)
+    if not isinstance(found.kind.capacity, int) or not compared or compared[0][0].dim() > 1:
         raise refusal(
             "a heap of a list without a known room, or of elements that do not begin with a number",
             "push tuples that begin with a number, and bound the loop",
@@ -268,7 +360,7 @@ def _heap_of(items: list[Any]) -> DynamicList:
     if any(leaf.options for leaf in found.kind.computed):
         raise refusal("a heap compares objects that a tensor chooses", "push a number for each")
     there = torch.arange(found.kind.capacity) < found.count
-    for buffer in found.buffers:
+    for buffer, _ in compared:
         if buffer.dtype.is_floating_point and buffer.dim() == 1:
             ordered = torch.logical_or(buffer == buffer, there.logical_not()).all()
             runtime_asserts.add_assert(ordered, "a heap with NaN in it: Python has no order for it")

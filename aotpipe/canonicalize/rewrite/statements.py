@@ -72,7 +72,7 @@ from aotpipe.canonicalize.values.trace import GENERATED
 
 _GIVEN: Final = "__aotpipe_of_values"
 # What keeps the variables that it names for longer than a statement.
-_STAYS: Final = (ast.Return, ast.Yield, ast.YieldFrom, ast.Delete)
+_STAYS: Final = (ast.Return, ast.Yield, ast.YieldFrom)
 _LASTING: Final = (*SCOPES, ast.GeneratorExp)
 
 
@@ -266,6 +266,17 @@ class _Writer(ast.NodeVisitor):
         read.ctx = ast.Load()
         return ast.copy_location(ast.Assign([target], calling("augmented", name, read, value)), node)
 
+    def visit_Delete(self, node: ast.Delete) -> ast.stmt | list[ast.stmt]:
+        """`del x[i]` by an operator: the container may be one of which a run knows the elements."""
+        if _deletes_variable(node):
+            return self.generic_visit(node)
+        made: list[ast.stmt] = []
+        for each in node.targets:
+            assert isinstance(each, ast.Subscript)
+            call = calling("delete_item", owner(expression(each.value)), expression(index(each.slice)))
+            made.append(ast.copy_location(ast.Expr(call), node))
+        return made
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         decorators = node.decorator_list
         written = rewrite(node)
@@ -342,7 +353,7 @@ class _Writer(ast.NodeVisitor):
         So would a `yield`.
         """
         inside = [each for block in blocks(node) for each in block]
-        if contains(inside, *_STAYS):
+        if contains(inside, *_STAYS) or any(map(_deletes_variable, own(inside))):
             return True
         return jumps(inside) if isinstance(node, ast.If | ast.Try | ast.With) else jumps_at_last(node.body)
 
@@ -426,6 +437,11 @@ class _Writer(ast.NodeVisitor):
     ) -> ast.FunctionDef:
         whole = [*declared(names, self._globals), *(body or [ast.Pass()])]
         return ast.FunctionDef(name, parameters(*([parameter] if parameter else [])), whole, [])
+
+
+def _deletes_variable(node: ast.AST) -> bool:
+    """Whether a node is a `del` of more than elements of containers."""
+    return isinstance(node, ast.Delete) and not all(isinstance(each, ast.Subscript) for each in node.targets)
 
 
 def _drops_exceptions(node: ast.Try) -> bool:

@@ -369,6 +369,12 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
     said = (
         f"{named} grows in a loop whose number of iterations no counter proves: it has room for {{}} elements"
     )
+    if growth > _MOST_ROOM // room:
+        raise refusal(
+            f"{named} is made of its own parts in each iteration, and nothing says how long it gets",
+            "change it where it is: `items[i] = value`, `del items[i]`",
+            "list-grows",
+        )
     # As many rounds as the fixpoint takes have the same room.
     wanted = max(first + room * growth, dynamic_list.slots(items))
     found = dynamic_list.Assumed(wanted, said.format(wanted))
@@ -381,6 +387,8 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
 
 # Iterations of a loop that empties a list, or whose test says nothing of a counter or of a length.
 _UNCOUNTED: Final = 256
+# More elements than this come of a list that each round of the fixpoint finds longer by its own length.
+_MOST_ROOM: Final = 2**24
 
 
 def _assumed_room(start: Values, values: Values, summary: dry_run.EffectSummary) -> int:

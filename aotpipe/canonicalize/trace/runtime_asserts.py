@@ -365,6 +365,19 @@ def split_paths(refused: ExportFailed, places: dict[Decisions, Place], test: Any
     raise Split(decisions, places.get(decisions), test, refused)
 
 
+def truth_of_path(test: Any, refused: ExportFailed) -> bool:
+    """The truth that a test has on the path that is traced, of values that no graph can join.
+
+    Raises:
+        Split: The statements around are to be run for both truths.
+        ExportFailed: They cannot be: that which refuses such values.
+    """
+    found = places()
+    if (decided := decision(found)) is not None:
+        return decided
+    split_paths(refused, found, torch_functions.predicate(test))
+
+
 def split_containers(
     names: Sequence[str], paths: Sequence[Sequence[Any]], places: dict[Decisions, Place], test: Any
 ) -> None:

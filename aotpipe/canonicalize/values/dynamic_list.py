@@ -23,6 +23,10 @@ from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.trace import refusal
 
 
+class OtherStructures(Incompatible):
+    """Elements are tuples of other lengths, dicts of other keys or objects of other classes."""
+
+
 def sym_max(left: Any, right: Any) -> Any:
     """The larger of two sizes: one of them, where that is known of all the sizes that they may have."""
     if statically_known_true(left >= right):
@@ -219,7 +223,7 @@ def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
     ]
     spec = rows[0][0]
     if any(other != spec for other, _ in rows[1:]):
-        raise Incompatible("holds elements of different structures", code="")
+        raise OtherStructures("holds elements of different structures", code="")
     columns = zip(*(leaves for _, leaves in rows), strict=True)
     return Kind(capacity, spec, tuple(map(_column, columns)))
 

@@ -527,3 +527,66 @@ def written_among_numbers(x, n):
 def test_a_write_in_place_that_a_name_would_lose_is_refused(model, said):
     with pytest.raises(ExportFailed, match=said):
         check(model, (torch.arange(6.0), torch.tensor(1)))
+
+
+TREE = {1: {2: {3: {}}, 4: {}}, 2: {3: {}}, 5: {0: {1: {}}}}
+
+
+def down_a_tree(x, n):
+    node, out = TREE, []
+    for v in x.tolist():
+        if not node:
+            break
+        best = None
+        for key in node:
+            if best is None or abs(key - v) < abs(best - v):
+                best = key
+        out.append(best)
+        node = node[best]
+    return torch.tensor(out + [-1] * (3 - len(out)))
+
+
+def one_of_other_forms(x, n):
+    rows = [(1, [x, x + 1]), (2, [x]), (3, [])]
+    number, held = rows[n]
+    held.append(x * 2)
+    return number, sum(held), [len(each) for _, each in rows]
+
+
+@pytest.mark.parametrize("model", [slow(down_a_tree), one_of_other_forms])
+def test_elements_of_other_structures_are_chosen_on_paths_of_their_own(model):
+    """They were refused."""
+    check(model, *LISTS)
+
+
+def deleted_where_a_tensor_says(x, n):
+    items, table, window = x.tolist(), {"a": x[0], "b": x[1]}, []
+    if x[0] < 0:
+        del table["a"], items[1]
+    for v in x.tolist():
+        if v > -2:
+            window.append(v)
+        del window[:-2]
+    while len(items) > 1 and items[0] > 1.5:
+        del items[int(items[0]) % len(items)]
+    return "a" in table, sum(items), len(items), sum(window)
+
+
+def test_what_a_branch_or_a_loop_deletes():
+    """`del x[i]` kept a statement from being rewritten."""
+    check(deleted_where_a_tensor_says, *LISTS)
+
+
+def made_of_its_parts(x, n):
+    items = x.tolist()
+    while len(items) > 1:
+        place = int(items[0]) % 2
+        items = items[:place] + items[place + 1 :]
+        if items[0] > 2:
+            break
+    return sum(items)
+
+
+def test_a_list_that_a_loop_makes_of_its_own_parts_is_refused_at_its_line():
+    with pytest.raises(ExportFailed, match="`items` is made of its own parts in each iteration"):
+        export(canonicalize(as_spec(made_of_its_parts, args=LISTS[0])))

@@ -446,3 +446,16 @@ def test_what_counters_do_with_counts_is_refused(other):
 
 def test_a_set_that_a_tensor_chooses_is_changed_where_it_is() -> None:
     check(changed_under_one_name, *CASES)
+
+
+def first_of_each(x):
+    ids = [int(v) for v in x.tolist()]
+    order, flags = list(dict.fromkeys(ids)), dict.fromkeys(ids, 2)
+    some = dict.fromkeys(v for v in ids if v > 1)
+    return len(order), order[0], order[-1], sum(flags.values()), len(some)
+
+
+def test_a_dict_is_made_of_keys_that_a_tensor_decides():
+    """`dict.fromkeys` was refused."""
+    cases = ([1.0, 2.0, 1.0, 3.0], [2.0, 2.0, 2.0, 2.0], [0.0, 3.0, 0.0, 3.0])
+    check(first_of_each, *((torch.tensor(each),) for each in cases))

@@ -198,3 +198,36 @@ def lengths_of_objects(x):
 @pytest.mark.parametrize("model", [truths_of_objects, lengths_of_objects])
 def test_the_truth_of_an_object_is_what_its_class_says(model):
     check(model, *CASES, (torch.tensor([-1.0, 2.0, 1.0, -1.0]),))
+
+
+class Ring:
+    def __init__(self, size):
+        self.data, self.head, self.full = [0.0] * size, 0, False
+
+    def push(self, v):
+        self.data[self.head] = v
+        self.head = (self.head + 1) % len(self.data)
+        if self.head == 0:
+            self.full = True
+
+    def __len__(self):
+        return len(self.data) if self.full else self.head
+
+    def __iter__(self):
+        for at in range(len(self)):
+            yield self.data[(self.head - len(self) + at) % len(self.data)]
+
+
+def gone_through(x):
+    ring, total = Ring(3), 0.0
+    for v in x.tolist():
+        if v > 0:
+            ring.push(v)
+    for v in ring:
+        total += v
+    return total, sum(ring), max(ring, default=0.0), sum(v * v for v in ring), [*list(ring), 0.0][0]
+
+
+def test_python_goes_through_an_object_whose_iter_decides_on_a_tensor():
+    """`sum(ring)` and `max(ring)` were refused: Python's own `iter` takes no such generator."""
+    check(gone_through, *CASES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -213,3 +214,85 @@ def test_elements_that_have_no_dtype_or_shape_in_common():
     ]
     with pytest.raises(ExportFailed, match="tensors of different shapes"):
         export(canonicalize(as_spec(of_other_shapes, args=CASES[0])))
+
+
+@dataclass(order=True)
+class Entry:
+    name: int = field(compare=False)
+    priority: float = 0.0
+
+
+@dataclass(order=True, frozen=True)
+class FixedEntry:
+    name: int = field(compare=False)
+    priority: float = 0.0
+
+
+class Reversed:
+    def __init__(self, name, cost):
+        self.name, self.cost = name, cost
+
+    def __lt__(self, other):
+        return self.cost > other.cost
+
+
+def heap_by_fields(x, n, kind=Entry):
+    heap = []
+    for at, v in enumerate(x.tolist()):
+        if v > 0:
+            heapq.heappush(heap, kind(-at, v))
+    return heapq.heappop(heap).name, len(heap)
+
+
+def heap_by_frozen_fields(x, n):
+    return heap_by_fields(x, n, FixedEntry)
+
+
+def sorted_by_fields(x, n):
+    found = [FixedEntry(-at, v) for at, v in enumerate(x.tolist())]
+    some = [each for each in found if each.priority > 0]
+    names = [each.name for each in sorted(Entry(-at, v) for at, v in enumerate(x.tolist()))]
+    return [each.name for each in sorted(found)], names, max(some).name, min(some, default=found[0]).priority
+
+
+@pytest.mark.parametrize("model", [heap_by_fields, slow(heap_by_frozen_fields), sorted_by_fields])
+def test_objects_of_a_dataclass_are_ordered_by_the_fields_that_it_compares(model):
+    """A heap of such objects was one by all that they hold, in the order of the names."""
+    check(model, *CASES)
+
+
+def heap_by_own_order(x, n):
+    return heap_by_fields(x, n, Reversed)
+
+
+def sorted_by_own_order(x, n):
+    some = [Reversed(at, v) for at, v in enumerate(x.tolist()) if v > 0]
+    return [each.name for each in sorted(some)][0]  # noqa: RUF015  # as people write it
+
+
+@pytest.mark.parametrize("model", [heap_by_own_order, sorted_by_own_order])
+def test_an_order_that_is_code_of_the_models_is_refused_where_a_list_grows(model):
+    """The objects were ordered by what they hold, with no word."""
+    with pytest.raises(ExportFailed, match="a list of objects of Reversed is ordered"):
+        export(canonicalize(as_spec(model, args=CASES[0])))
+
+
+def best_of_pairs(x, n):
+    pairs = [(int(v > 0.5), at) for at, v in enumerate(x.tolist()) if v > 0.15]
+    return min(pairs, default=(9, 9)), max(pairs, default=(9, 9)), max(pairs, key=lambda each: (each[0], 1))
+
+
+def test_the_extremes_of_tuples_of_which_a_tensor_decides_how_many_there_are():
+    check(best_of_pairs, *CASES)
+
+
+def ordered_beside_objects(x, n):
+    heap = []
+    for at, v in enumerate(x.tolist()):
+        if v > 0:
+            heapq.heappush(heap, (v, Reversed(at, v)))
+    return heapq.heappop(heap)[1].name
+
+
+def test_objects_without_a_known_order_may_stand_behind_what_differs():
+    check(ordered_beside_objects, CASES[0], CASES[5], CASES[1])
