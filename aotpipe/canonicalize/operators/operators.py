@@ -398,6 +398,7 @@ def _finishing(manager: AbstractContextManager[Any]) -> Iterator[Any]:
     try:
         yield value
     except BaseException:
+        raised_state.leave_try(tried)
         if not manager.__exit__(*sys.exc_info()):
             raise
     else:

@@ -118,6 +118,7 @@ class _Tracking:
         others: The buffers that are no slots, and are written before an assert.
         written_before: The exceptions before which a region wrote, by identity.
         look: Makes the state that knows what was held at an assert, where this one does not.
+        tried: How many bodies of a `try` with a `finally` run now, which may write after an assert.
     """
 
     watched: Watched | None = None
@@ -127,6 +128,7 @@ class _Tracking:
     others: set[str] = field(default_factory=set)
     written_before: dict[int, BaseException] = field(default_factory=dict)
     look: Callable[[], Any] | None = None
+    tried: int = 0
 
 
 class Call:
@@ -161,7 +163,7 @@ def watching(watched: Watched) -> Iterator[Call]:
     tracking = trace.part(_Tracking)
     region = _Region(watched.start, watched.others())
     # Regions around belong to what calls the model in each of its forms.
-    with trace.assigned(tracking, watched=watched, regions=[region], loops=[]):
+    with trace.assigned(tracking, watched=watched, regions=[region], loops=[], tried=0):
         yield Call(watched, region)
 
 
@@ -187,7 +189,7 @@ def is_unknown() -> bool:
 
 
 def note(truth: torch.Tensor) -> bool:
-    """Remember what the state holds at an assert; tells whether that is another than when the call began."""
+    """Remember what the state holds at an assert; tells whether a call that fails it may leave another state."""
     tracking = trace.part(_Tracking)
     watched = tracking.watched
     if watched is None:
@@ -201,7 +203,7 @@ def note(truth: torch.Tensor) -> bool:
         region.notes.append((truth, None))
         return False
     region.notes.append((truth, _copied(tracking, slots)))
-    return bool(_written(watched.start, slots))
+    return tracking.tried > 0 or bool(_written(watched.start, slots))
 
 
 @contextmanager
@@ -252,7 +254,16 @@ class Tried:
 def begin_try() -> Tried | None:
     """Begin the body of a `try` whose `finally` runs after an assert that fails in it, too."""
     tracking = trace.part(_Tracking)
-    return Tried(tracking.regions[-1], len(tracking.regions[-1].notes)) if follows() else None
+    if not follows():
+        return None
+    tracking.tried += 1
+    return Tried(tracking.regions[-1], len(tracking.regions[-1].notes))
+
+
+def leave_try(tried: Tried | None) -> None:
+    """End the body of such a `try`; what it raises may leave it without a `finally` that is told."""
+    if tried is not None:
+        trace.part(_Tracking).tried -= 1
 
 
 def begin_finally(tried: Tried | None, *, reads: bool) -> None:
@@ -260,6 +271,7 @@ def begin_finally(tried: Tried | None, *, reads: bool) -> None:
 
     `reads`: the `finally` reads variables of the function that the body assigns.
     """
+    leave_try(tried)
     tracking = trace.part(_Tracking)
     watched = tracking.watched
     if tried is None or watched is None or not (notes := tried.region.notes[tried.count :]):

@@ -157,6 +157,23 @@ class Finally(nn.Module):
         return x + self.calls + 1000 * self.depth
 
 
+class FinallyAlone(nn.Module):
+    """Nothing is written before the assert: the `finally` writes after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        try:
+            if x.sum() < 0:
+                raise RuntimeError("negative")
+            y = x + 1
+        finally:
+            self.calls += 1
+        return y + self.calls
+
+
 class Scope:
     def __init__(self, owner):
         self.owner = owner
@@ -359,6 +376,7 @@ QUICK = (
     InLoops,
     InBranches,
     Finally,
+    FinallyAlone,
     Mode,
     Transaction,
 )
