@@ -401,9 +401,13 @@ def _element_or_object(items: list[Any], position: torch.Tensor) -> Any:
     try:
         return _element(items, position)
     except ExportFailed as refused:
-        if not isinstance(refused.__cause__, OtherStructures):
+        if not isinstance(refused.__cause__, OtherStructures) or len(items) > _MOST_PATHS:
             raise
         return _of_path(items, position, refused)
+
+
+# The most elements of other structures of which each gets a path.
+_MOST_PATHS: Final = 8
 
 
 def _of_path(items: Sequence[Any], position: torch.Tensor, refused: ExportFailed) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 
 from aotpipe.canonicalize.rewrite.ast_builders import HELPER, LOOPS, blocks, dotted
 from aotpipe.canonicalize.rewrite.jump_elimination import jumps
@@ -20,22 +20,32 @@ _NONE: Names = frozenset()
 
 
 class Assigned:
-    """What statements assign: plain names, and attributes of names (`self.count`); what they may change."""
+    """What statements assign: plain names, and attributes of names (`self.count`); what they may change.
 
-    def __init__(self, names: Sequence[str], attributes: Sequence[str], touched: Sequence[str]) -> None:
+    `own` are names that they assign and nothing else reads.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        attributes: Sequence[str],
+        touched: Sequence[str],
+        own: Collection[str] = (),
+    ) -> None:
         self.names = tuple(names)
         self.touched = tuple(touched)
+        self.own = frozenset(own)
         # Where the name itself is assigned, its attribute is another object's.
         kept = [path for path in attributes if path.partition(".")[0] not in self.names]
         self.all = (*self.names, *kept)
 
-    def without(self, names: Container[str]) -> Assigned:
+    def without(self, names: Collection[str]) -> Assigned:
         """The rest, where some names are the statements' own."""
 
         def rest(paths: Sequence[str]) -> list[str]:
             return [path for path in paths if path.partition(".")[0] not in names]
 
-        return Assigned(rest(self.names), rest(self.all[len(self.names) :]), rest(self.touched))
+        return Assigned(rest(self.names), rest(self.all[len(self.names) :]), rest(self.touched), names)
 
 
 def mentions(nodes: Sequence[ast.AST]) -> Counter[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from aotpipe.canonicalize.rewrite import path_scopes, raised_texts
@@ -405,7 +405,8 @@ class _Writer(ast.NodeVisitor):
         self.variables |= set(names.names)
         made = {role: f"{HELPER}_{role}_{self._count}" for role in (*bodies, "get", "set")}
         out: list[ast.stmt] = [
-            self._function(made[role], parameter, names.names, body) for role, body in bodies.items()
+            self._function(made[role], parameter, names.names, [*_unbound(names.own, body), *body])
+            for role, body in bodies.items()
         ]
         out.append(self._function(made["get"], None, (), [ast.Return(tuple_of(map(_read, names.all)))]))
         out.append(self._function(made["set"], _GIVEN, names.names, _write(names)))
@@ -437,6 +438,18 @@ class _Writer(ast.NodeVisitor):
     ) -> ast.FunctionDef:
         whole = [*declared(names, self._globals), *(body or [ast.Pass()])]
         return ast.FunctionDef(name, parameters(*([parameter] if parameter else [])), whole, [])
+
+
+def _unbound(names: Collection[str], body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Make names that functions inside of a body assign its own variables: each run begins without them.
+
+    As variables of the function around they would hold what the run before it left, which was no part of the
+    graph.
+    """
+    inner = [node for each in body for node in ast.walk(each) if isinstance(node, ast.Nonlocal)]
+    assigned_inside = {name for node in inner for name in node.names}
+    made: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in sorted(assigned_inside & {*names})]
+    return [ast.If(ast.Constant(False), made, [])] if made else []
 
 
 def _deletes_variable(node: ast.AST) -> bool:

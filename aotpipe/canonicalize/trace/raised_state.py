@@ -189,7 +189,7 @@ def is_unknown() -> bool:
 
 
 def note(truth: torch.Tensor) -> bool:
-    """Remember what the state holds at an assert; tells whether a call that fails it may leave another state."""
+    """Remember what the state holds at an assert; tells whether a call that fails it may leave another."""
     tracking = trace.part(_Tracking)
     watched = tracking.watched
     if watched is None:

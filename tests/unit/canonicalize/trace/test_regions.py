@@ -553,7 +553,17 @@ def a_loop_with_returns(x):
     return x * 4
 
 
-@pytest.mark.parametrize("model", [a_flag_from_outside, slow(a_loop_with_returns)])
+def a_variable_of_one_path(x):
+    if x.sum() < 0:
+        return x
+    if x.max() > 0.5:  # noqa: SIM108  # branches that assign it
+        y = x * 2
+    else:
+        y = x + 1
+    return y + 1
+
+
+@pytest.mark.parametrize("model", [a_flag_from_outside, a_variable_of_one_path, slow(a_loop_with_returns)])
 def test_a_branch_in_a_branch_decides_by_a_flag_that_nothing_else_reads(model: Any):
     program = check(model, *SIGNS).entries[0].program
     assert not any(
