@@ -30,7 +30,9 @@ from tests.programs.written import (
     machines,
     practice,
     routines,
+    searches,
     selecting,
+    services,
     solvers,
     structures,
 )
@@ -61,6 +63,12 @@ REFUSED: dict[str, str] = {
     "Tokenizer": "code that cannot be rewritten gets what may be None",
     "TTLCache": "a library, or code that cannot be rewritten, asks for the truth of a tensor",
     "Annealer": "what forward returns is None on one path",
+    "beam_with_length_penalty": "holds elements of different structures",
+    "newton_or_bisect": "tensors decide at more than 8 places",
+    "SortTracker": "`self.slots` is None on one path and a Trk on another",
+    "ctc_prefix_dict": "holds elements of different structures",
+    "Client": "what forward returns is None on one path",
+    "bpe_encode": "`pieces` is made of its own parts in each iteration",
 }
 # They fill the table.
 __all__ = [
@@ -72,7 +80,9 @@ __all__ = [
     "machines",
     "practice",
     "routines",
+    "searches",
     "selecting",
+    "services",
     "solvers",
     "structures",
 ]
