@@ -447,7 +447,7 @@ class RoundRobin(nn.Module):
         return torch.tensor([finished[i] for i in range(3)]), clock, self.total_switches
 
 
-program(T([3, 1, 4]), T([2, 2, 2]), T([50, 1, 1]), T([0, -1, 5]))(RoundRobin)
+program(T([3, 1, 4]), T([2, 2, 2]), T([0, -1, 5]))(RoundRobin)
 
 
 class EMATeacher(nn.Module):
