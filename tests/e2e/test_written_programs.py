@@ -61,7 +61,6 @@ REFUSED: dict[str, str] = {
     "greedy_longest_match": "has keys that a tensor decides, and holds elements of different structures",
     "schedule_with_aging": "forward decides on a tensor's value in Python",
     "Tokenizer": "code that cannot be rewritten gets what may be None",
-    "TTLCache": "a library, or code that cannot be rewritten, asks for the truth of a tensor",
     "Annealer": "what forward returns is None on one path",
     "beam_with_length_penalty": "holds elements of different structures",
     "newton_or_bisect": "tensors decide at more than 8 places",
