@@ -21,8 +21,6 @@ from aotpipe.passes.emit import Emitter, rewrite
 from aotpipe.passes.scalars import value_of
 
 _ATEN: Final = torch.ops.aten
-_UPDATES: Final[dict[Any, bool]] = {_ATEN.scatter_add.default: True, _ATEN.scatter.src: False}
-"""Whether an update adds to what is there."""
 
 
 def as_rows(entry: LegalEntry) -> None:
@@ -33,11 +31,11 @@ def as_rows(entry: LegalEntry) -> None:
             graph.recompile()
 
 
-def _update(emit: Emitter, node: Node) -> Node | None:
+def _add(emit: Emitter, node: Node) -> Node | None:
     into, dim, index, source = _arguments(node)[:4]
     if _shape(index) != _shape(source) or (of_rows := _of_rows(emit, into, dim, index)) is None:
         return None
-    return emit(_ATEN.index_put.default, into, [of_rows], source, _UPDATES[node.target])
+    return emit(_ATEN.index_put.default, into, [of_rows], source, True)
 
 
 def _gather(emit: Emitter, node: Node) -> Node | None:
@@ -82,7 +80,7 @@ def _shape(node: Node) -> list[str]:
 
 
 _FORMS: Final[dict[Any, Callable[[Emitter, Node], Node | None]]] = {
-    **dict.fromkeys(_UPDATES, _update),
+    _ATEN.scatter_add.default: _add,
     _ATEN.gather.default: _gather,
     _ATEN.index.Tensor: _index,
 }

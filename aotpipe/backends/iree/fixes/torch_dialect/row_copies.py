@@ -26,15 +26,18 @@ _READS: Final = {"torch.aten.index_select": 2, "torch.aten.embedding": 1}
 """The operand of a read that has the positions; the table is the first."""
 _UPDATE: Final = "torch.aten.index_put"
 
+_FILLS: Final = ("torch.aten.full", "torch.aten.full_like")
+
 _TYPES: Final = """
 !rows = tensor<?x{width}x{element}>
 !places = tensor<?xi64>
 !vector = vector<{lanes}x{element}>
 !reads = !iree_tensor_ext.dispatch.tensor<readonly:!rows>
 !reads_places = !iree_tensor_ext.dispatch.tensor<readonly:!places>
-!writes = !iree_tensor_ext.dispatch.tensor<readwrite:!rows>
+!writes = !iree_tensor_ext.dispatch.tensor<writeonly:!rows>
 """
-# A workgroup writes some rows in place, so that what it stores whole is there already.
+# The results of both kernels are buffers of their own: in that of an operand, which another one may share, a
+# kernel would read what it has written.
 _COPY: Final = """
 flow.executable private @{name} {{
   flow.executable.export public @{name} workgroups(%size: index, %count: index) -> (index, index, index) {{
@@ -44,7 +47,7 @@ flow.executable private @{name} {{
     flow.return %groups, %c1, %c1 : index, index, index
   }}
   builtin.module {{
-    func.func @{name}(%table_in: !reads, %ids_in: !reads_places, %out: !writes, %n: index, %m: index) {{
+    func.func @{name}(%table_in: !reads, %ids_in: !reads_places, %n: index, %m: index, %out: !writes) {{
       %c0 = arith.constant 0 : index
       %c1 = arith.constant 1 : index
       %lanes = arith.constant {lanes} : index
@@ -60,14 +63,14 @@ flow.executable private @{name} {{
           strides = [1, 1] : !reads{{%size}} -> !rows
       %ids = iree_tensor_ext.dispatch.tensor.load %ids_tied, offsets = [0], sizes = [%count],
           strides = [1] : !reads_places{{%count}} -> !places
-      %before = iree_tensor_ext.dispatch.tensor.load %out_tied, offsets = [0, 0], sizes = [%count, {width}],
-          strides = [1, 1] : !writes{{%count}} -> !rows
       %id = flow.dispatch.workgroup.id[0] : index
       %first = arith.muli %id, %group : index
-      %next_first = arith.addi %first, %group : index
-      %end = arith.minsi %next_first, %count : index
-      %made = scf.for %i = %first to %end step %c1 iter_args(%all = %before) -> (!rows) {{
-        %place = tensor.extract %ids[%i] : !places
+      %left = arith.subi %count, %first : index
+      %here = arith.minsi %left, %group : index
+      %empty = tensor.empty(%here) : !rows
+      %made = scf.for %i = %c0 to %here step %c1 iter_args(%all = %empty) -> (!rows) {{
+        %nth = arith.addi %first, %i : index
+        %place = tensor.extract %ids[%nth] : !places
         %row = arith.index_cast %place : i64 to index
         %written = scf.for %column = %c0 to %width step %lanes iter_args(%some = %all) -> (!rows) {{
           %value = vector.transfer_read %table[%row, %column], %pad {{in_bounds = [true]}} : !rows, !vector
@@ -76,7 +79,7 @@ flow.executable private @{name} {{
         }}
         scf.yield %written : !rows
       }}
-      iree_tensor_ext.dispatch.tensor.store %made, %out_tied, offsets = [0, 0], sizes = [%count, {width}],
+      iree_tensor_ext.dispatch.tensor.store %made, %out_tied, offsets = [%first, 0], sizes = [%here, {width}],
           strides = [1, 1] : !rows -> !writes{{%count}}
       return
     }}
@@ -86,15 +89,15 @@ util.func private @call(%table: !rows, %ids: !places) -> !rows {{
   %zero = arith.constant 0 : index
   %n = tensor.dim %table, %zero : !rows
   %m = tensor.dim %ids, %zero : !places
-  %into = tensor.empty(%m) : !rows
-  %copied = flow.dispatch @{name}::@{name}[%n, %m](%table, %ids, %into, %n, %m)
-      : (!rows{{%n}}, !places{{%m}}, !rows{{%m}}, index, index) -> %into{{%m}}
+  %copied = flow.dispatch @{name}::@{name}[%n, %m](%table, %ids, %n, %m)
+      : (!rows{{%n}}, !places{{%m}}, index, index) -> !rows{{%m}}
   util.return %copied : !rows
 }}
 """
 # A workgroup has a vector's columns and goes through all rows: no two of them write to one element. Where
 # the rows are a table's, `ids` says which; else it is not read. One row is for all places, as in eager.
-_PUT: Final = """
+_ADD: Final = """
+!part = tensor<?x{lanes}x{element}>
 flow.executable private @{name} {{
   flow.executable.export public @{name} workgroups(%size: index, %many: index, %count: index, %rows: index)
       -> (index, index, index) {{
@@ -103,8 +106,9 @@ flow.executable private @{name} {{
     flow.return %groups, %c1, %c1 : index, index, index
   }}
   builtin.module {{
-    func.func @{name}(%table_in: !reads, %ids_in: !reads_places, %at_in: !reads_places, %out: !writes,
-        %n: index, %l: index, %m: index, %k: index) {{
+    func.func @{name}(%table_in: !reads, %ids_in: !reads_places, %at_in: !reads_places, %into_in: !reads,
+        %n: index, %l: index, %m: index, %k: index, %out: !writes) {{
+      %c0 = arith.constant 0 : index
       %c1 = arith.constant 1 : index
       %lanes = arith.constant {lanes} : index
       %pad = arith.constant {zero} : {element}
@@ -115,6 +119,7 @@ flow.executable private @{name} {{
       %table_tied = flow.dispatch.tie_shape %table_in : !reads{{%size}}
       %ids_tied = flow.dispatch.tie_shape %ids_in : !reads_places{{%many}}
       %at_tied = flow.dispatch.tie_shape %at_in : !reads_places{{%count}}
+      %into_tied = flow.dispatch.tie_shape %into_in : !reads{{%rows}}
       %out_tied = flow.dispatch.tie_shape %out : !writes{{%rows}}
       %table = iree_tensor_ext.dispatch.tensor.load %table_tied, offsets = [0, 0], sizes = [%size, {width}],
           strides = [1, 1] : !reads{{%size}} -> !rows
@@ -122,24 +127,30 @@ flow.executable private @{name} {{
           strides = [1] : !reads_places{{%many}} -> !places
       %at = iree_tensor_ext.dispatch.tensor.load %at_tied, offsets = [0], sizes = [%count],
           strides = [1] : !reads_places{{%count}} -> !places
-      %before = iree_tensor_ext.dispatch.tensor.load %out_tied, offsets = [0, 0], sizes = [%rows, {width}],
-          strides = [1, 1] : !writes{{%rows}} -> !rows
+      %into = iree_tensor_ext.dispatch.tensor.load %into_tied, offsets = [0, 0], sizes = [%rows, {width}],
+          strides = [1, 1] : !reads{{%rows}} -> !rows
       %id = flow.dispatch.workgroup.id[0] : index
       %column = arith.muli %id, %lanes : index
       %last = arith.subi {sources}, %c1 : index
-      %first = arith.constant 0 : index
-      %made = scf.for %i = %first to %count step %c1 iter_args(%all = %before) -> (!rows) {{
+      %empty = tensor.empty(%rows) : !part
+      %begun = scf.for %i = %c0 to %rows step %c1 iter_args(%all = %empty) -> (!part) {{
+        %value = vector.transfer_read %into[%i, %column], %pad {{in_bounds = [true]}} : !rows, !vector
+        %next = vector.transfer_write %value, %all[%i, %c0] {{in_bounds = [true]}} : !vector, !part
+        scf.yield %next : !part
+      }}
+      %made = scf.for %i = %c0 to %count step %c1 iter_args(%all = %begun) -> (!part) {{
         %nth = arith.minsi %i, %last : index
         {read}
         %place = tensor.extract %at[%i] : !places
         %row = arith.index_cast %place : i64 to index
         %value = vector.transfer_read %table[{source}, %column], %pad {{in_bounds = [true]}} : !rows, !vector
-        {sum}
-        %next = vector.transfer_write {stored}, %all[%row, %column] {{in_bounds = [true]}} : !vector, !rows
-        scf.yield %next : !rows
+        %old = vector.transfer_read %all[%row, %c0], %pad {{in_bounds = [true]}} : !part, !vector
+        %sum = {add} %old, %value : !vector
+        %next = vector.transfer_write %sum, %all[%row, %c0] {{in_bounds = [true]}} : !vector, !part
+        scf.yield %next : !part
       }}
-      iree_tensor_ext.dispatch.tensor.store %made, %out_tied, offsets = [0, 0], sizes = [%rows, {width}],
-          strides = [1, 1] : !rows -> !writes{{%rows}}
+      iree_tensor_ext.dispatch.tensor.store %made, %out_tied, offsets = [0, %column],
+          sizes = [%rows, {lanes}], strides = [1, 1] : !part -> !writes{{%rows}}
       return
     }}
   }}
@@ -150,24 +161,22 @@ util.func private @call(%table: !rows, %ids: !places, %at: !places, %into: !rows
   %l = tensor.dim %ids, %zero : !places
   %m = tensor.dim %at, %zero : !places
   %k = tensor.dim %into, %zero : !rows
-  %put = flow.dispatch @{name}::@{name}[%n, %l, %m, %k](%table, %ids, %at, %into, %n, %l, %m, %k)
-      : (!rows{{%n}}, !places{{%l}}, !places{{%m}}, !rows{{%k}}, index, index, index, index) -> %into{{%k}}
-  util.return %put : !rows
+  %added = flow.dispatch @{name}::@{name}[%n, %l, %m, %k](%table, %ids, %at, %into, %n, %l, %m, %k)
+      : (!rows{{%n}}, !places{{%l}}, !places{{%m}}, !rows{{%k}}, index, index, index, index) -> !rows{{%k}}
+  util.return %added : !rows
 }}
 """
 _FROM_TABLE: Final = """%chosen = tensor.extract %ids[%nth] : !places
         %source = arith.index_cast %chosen : i64 to index"""
-_SUM: Final = """%old = vector.transfer_read %all[%row, %column], %pad {{in_bounds = [true]}} : !rows, !vector
-        %sum = {add} %old, %value : !vector"""
-_PLACES: Final = {_COPY: (False, True), _PUT: (False, True, True, False)}
+_PLACES: Final = {_COPY: (False, True), _ADD: (False, True, True, False)}
 """Which tensors of a kernel are positions."""
 
 
 def _rewrite(op: Any) -> bool:
     if op.name == _UPDATE:
-        return _can_put(op) and _put(op)
+        return _can_add(op) and _add(op)
     # An update that reads these rows does so itself.
-    return _is_read(op) and not _is_put(op) and _copy(op)
+    return _is_read(op) and not _is_added(op) and _copy(op)
 
 
 def _copy(op: Any) -> bool:
@@ -180,25 +189,23 @@ def _copy(op: Any) -> bool:
     return True
 
 
-def _put(op: Any) -> bool:
-    into, places, values, adds = op.operands
+def _add(op: Any) -> bool:
+    into, places, values, _ = op.operands
     at, read = places.owner.operands[0], values.owner
-    is_of_table = _name(read) in _READS and _is_read(read) and _is_put(read)
+    is_of_table = _name(read) in _READS and _is_read(read) and _is_added(read)
     table, ids = (read.operands[0], read.operands[_READS[read.name]]) if is_of_table else (values, at)
-    add = _ADDED[_element(into)] if _constant(adds) else ""
-    name = f"{'add' if add else 'put'}_rows{'_of_table' if is_of_table else ''}"
     text = {
         "sources": "%many" if is_of_table else "%size",
         "read": _FROM_TABLE if is_of_table else "",
         "source": "%source" if is_of_table else "%nth",
-        "sum": _SUM.format(add=add) if add else "",
-        "stored": "%sum" if add else "%value",
+        "add": _ADDED[_element(into)],
     }
+    name = "add_rows_of_table" if is_of_table else "add_rows"
 
-    def put() -> Any:
-        return _shaped(_called(_PUT, name, [table, ids, at, into], **text), op.results[0].type, 1)
+    def added() -> Any:
+        return _shaped(_called(_ADD, name, [table, ids, at, into], **text), op.results[0].type, 1)
 
-    replace_uses(op.results[0], put)
+    replace_uses(op.results[0], added)
     return True
 
 
@@ -214,27 +221,38 @@ def _is_read(op: Any) -> bool:
     return _is_worth(ids, table) and (is_plain or _type(op.results[0]).has_static_shape)
 
 
-def _is_put(read: Any) -> bool:
-    """Whether all that a read gives goes into one update of as wide rows."""
+def _is_added(read: Any) -> bool:
+    """Whether all that a read gives is added to rows as wide."""
     uses = list(read.results[0].uses)
     if len(uses) != 1 or uses[0].owner.name != _UPDATE or uses[0].operand_number != 2:
         return False
-    return _type(read.operands[_READS[read.name]]).rank == 1 and _can_put(uses[0].owner)
+    return _type(read.operands[_READS[read.name]]).rank == 1 and _can_add(uses[0].owner)
 
 
-def _can_put(op: Any) -> bool:
-    """Whether an update is of whole rows at positions, enough of them for a kernel."""
+def _can_add(op: Any) -> bool:
+    """Whether an update adds whole rows at positions, enough of them for a kernel.
+
+    One that replaces rows is the compiler's, which does it in place where it can: of a cache, for example.
+    """
     into, places, values, adds = op.operands
     if _name(places.owner) != "torch.prim.ListConstruct" or len(places.owner.operands) != 1:
         return False
-    at, accumulates = places.owner.operands[0], _constant(adds)
-    if accumulates is None or not _has_rows(into) or not _has_rows(values) or _element(at) != "i64":
+    at = places.owner.operands[0]
+    if not _constant(adds) or not _has_rows(into) or not _has_rows(values) or _element(at) != "i64":
         return False
-    if _element(into) not in (_ADDED if accumulates else _MOVED) or _element(values) != _element(into):
+    if _element(into) not in _ADDED or _element(values) != _element(into):
         return False
-    if _type(into).shape[1:] != _type(values).shape[1:]:
+    if _type(into).shape[1:] != _type(values).shape[1:] or _type(into).rank != 2 or _type(at).rank != 1:
         return False
-    return _type(at).rank == 1 and _type(into).rank == 2 and _is_worth(at, into)
+    return _is_worth(at, into) and (_name(into.owner) in _FILLS or _has_few_rows(into, at))
+
+
+def _has_few_rows(into: Any, at: Any) -> bool:
+    """Whether a copy of all rows takes no longer than the additions."""
+    rows, places = _type(into), _type(at)
+    if not rows.has_static_shape or not places.has_static_shape:
+        return False
+    return bool(rows.shape[0] <= 4 * places.shape[0])
 
 
 def _type(value: Any) -> Any:

@@ -50,7 +50,7 @@ def along_rows(x: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.T
     ("model", "expected"),
     [
         (add, {"index_put": 1}),
-        (put, {"index_put": 1}),
+        (put, {"scatter": 1}),
         (gather, {"index_select": 1}),
         (index, {"index_select": 2}),
         # An index for some of a row's elements, or within rows, is none of a row.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from aotpipe.model.spec import Dim
 from tests.canaries import canary, compile_once
 from tests.programs import through
 
-Model = Callable[..., torch.Tensor]
+Model = Callable[..., Any]
 HOST = Target.parse("iree-cpu-host")
 
 
@@ -40,8 +41,25 @@ def add(into: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tenso
     return into.index_add(0, at, rows)
 
 
+def add_to_places(into: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return into.index_put((at,), rows, accumulate=True) + into
+
+
 def put(into: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return into.index_put((at,), rows) + into
+
+
+def messages_to_themselves(nodes: torch.Tensor, to: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    return nodes.index_add(0, to, nodes.index_select(0, by))
+
+
+def several(nodes: torch.Tensor, to: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    doubled = nodes * 2
+    first = doubled.index_add(0, to, doubled.index_select(0, by))
+    second = doubled.index_add(0, by, doubled.index_select(0, to))
+    ones = torch.ones(40, 64)
+    third = torch.ones(40, 64).index_add(0, to, ones.index_select(0, by))
+    return first, second, third, nodes.index_select(0, to), nodes.index_select(0, by), doubled
 
 
 def messages(nodes: torch.Tensor, to: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
@@ -62,17 +80,23 @@ CASES: dict[str, tuple[Model, tuple[torch.Tensor, ...], list[str]]] = {
     "embed": (embed, (torch.randn(40, 48), ids(3, 40)), ["copy_rows_48xf32"]),
     "add": (add, (torch.randn(40, 50), ids(90), torch.randn(90, 50)), ["add_rows_50xf32"]),
     "add integers": (add, (ids(40, 64), ids(90), ids(90, 64)), ["add_rows_64xi64"]),
-    "put": (
-        put,
-        (torch.randn(200, 32), torch.randperm(200)[:150], torch.randn(150, 32)),
-        ["put_rows_32xf32"],
-    ),
-    "put one row": (
-        put,
-        (torch.randn(200, 32), torch.randperm(200)[:150], torch.randn(1, 32)),
-        ["put_rows_32xf32"],
+    "add one row": (
+        add_to_places,
+        (torch.randn(20, 50), ids(90, below=20), torch.randn(1, 50)),
+        ["add_rows_50xf32"],
     ),
     "messages": (messages, (torch.randn(40, 64), ids(90), ids(90)), ["add_rows_of_table_64xf32"]),
+    # A kernel that wrote into the rows that it reads would add what it has added.
+    "messages to themselves": (
+        messages_to_themselves,
+        (torch.randn(40, 64), ids(90), ids(90)),
+        ["add_rows_of_table_64xf32"],
+    ),
+    "several": (
+        several,
+        (torch.randn(40, 64), ids(90), ids(90)),
+        ["add_rows_of_table_64xf32", "copy_rows_64xf32"],
+    ),
     "read twice": (
         read_twice,
         (torch.randn(40, 64), ids(90), ids(90)),
@@ -80,6 +104,8 @@ CASES: dict[str, tuple[Model, tuple[torch.Tensor, ...], list[str]]] = {
     ),
     # Of these the compiler's own form is as fast, or there is no vector.
     "few": (select, (torch.randn(40, 64), ids(9)), []),
+    "put": (put, (torch.randn(200, 32), torch.randperm(200)[:150], torch.randn(150, 32)), []),
+    "add to many rows": (add, (torch.zeros(900, 64), ids(90), torch.randn(90, 64)), []),
     "narrow rows": (select, (torch.randn(40, 6), ids(900)), []),
     "a width that nothing divides": (select, (torch.randn(40, 97), ids(90)), []),
     "another dim": (lambda x, at: x.index_select(1, at), (torch.randn(64, 64), ids(90)), []),
