@@ -33,7 +33,7 @@ def compile_fast(program: Lowered, target: Target) -> bytes | None:
         return compile_alone(program, target)[0]
     chosen = flags.choose(program.module, "torch", target)
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "module.mlir").write_bytes(program.module)
+        Path(folder, "module.mlir").write_bytes(compiler.given(program.module, [target]))
         outcome = process.run(
             [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *chosen],
             folder=Path(folder),

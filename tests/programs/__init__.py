@@ -18,7 +18,9 @@ import aotpipe
 from aotpipe.backends.iree.compile import attempts, flags
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.fixes.torch_dialect import host_reads
+from aotpipe.backends.iree.kernels import lowering
 from aotpipe.core.signature import Signature, Symbol, TensorSpec
+from aotpipe.core.targets import Target
 from aotpipe.runtime import toolchain
 
 FOLDER = Path(__file__).parent
@@ -33,6 +35,7 @@ BACKENDS = {
         "--iree-llvmcpu-target-cpu=generic",
     ),
 }
+TARGETS = {"vmvx": "iree-vmvx", "llvm-cpu": "iree-cpu-host", "aarch64": "iree-cpu-aarch64"}
 
 ACCUMULATE = {
     "forward": Signature(
@@ -65,7 +68,8 @@ def compiled(name: str, backend: str = "vmvx") -> bytes:
 
 def compile_text(text: str, backend: str = "vmvx") -> bytes:
     """Compile a module of the torch dialect; what comes of equal bytes is kept for later runs."""
-    text = (rewritten(text.encode(), [host_reads.FIX.apply]) or text.encode()).decode()
+    module = with_kernels(text.encode(), backend)
+    text = (rewritten(module, [host_reads.FIX.apply]) or module).decode()
     command = ["--iree-input-type=torch", "--iree-hal-target-device=local", *BACKENDS[backend]]
     # Other tests have the other cores: threads would only wait for each other.
     command += ["--iree-input-demote-f64-to-f32=false", *flags.REPRODUCIBLE, "--mlir-disable-threading"]
@@ -78,6 +82,11 @@ def compile_text(text: str, backend: str = "vmvx") -> bytes:
         return (folder / "module.vmfb").read_bytes()
 
     return for_later_runs((*_compiled_by(), *command, text), compile_now)
+
+
+def with_kernels(module: bytes, backend: str) -> bytes:
+    """A module with what a target's compiler gets for our own ops."""
+    return rewritten(module, [lowering.rewrite([Target.parse(TARGETS[backend])])]) or module
 
 
 def for_later_runs(key: Sequence[str], make: Callable[[Path], bytes]) -> bytes:

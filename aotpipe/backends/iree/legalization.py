@@ -21,7 +21,15 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
-from aotpipe.backends.iree.tuning import channels_last, convolution, depthwise, row_indices, vector_products
+from aotpipe.backends.iree.tuning import (
+    convolution,
+    depthwise,
+    kernels,
+    layouts,
+    pools,
+    row_indices,
+    vector_products,
+)
 from aotpipe.passes import decompositions, ops, split_reductions
 from aotpipe.passes.decompositions import Decomposition, blas, losses
 from aotpipe.passes.emit import Emitter, rewrite
@@ -68,7 +76,9 @@ def refusal(node: Node) -> str:
         return _WINDOWS
     if node.target in REASONS:
         return REASONS[node.target]
-    return "" if node.target is depthwise.OP or _is_known(node.target) else NO_LOWERING
+    return (
+        "" if node.target in (depthwise.OP, kernels.OP, pools.OP) or _is_known(node.target) else NO_LOWERING
+    )
 
 
 def folds(node: Node) -> bool:
@@ -155,7 +165,7 @@ CPU: Final = replace(
     # XLA's and a GPU's sums are of parts anyway, and not each GPU has float64.
     program_passes=(*_PLAIN.program_passes, split_reductions.widen),
     range_passes=(*_PLAIN.range_passes, truncate),
-    entry_passes=(vector_products.as_sums, row_indices.as_rows, channels_last.mark_products),
+    entry_passes=(layouts.keep_channels_last, vector_products.as_sums, kernels.products, row_indices.as_rows),
 )
 GPU: Final = replace(
     CPU,

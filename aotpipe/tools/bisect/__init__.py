@@ -179,9 +179,15 @@ class _Trials:
     def reproducer(self, probe: Probe) -> Reproducer:
         """What shows the fault again."""
         lowered = lower(probe, self.request)
+        flags = self._compiled(lowered).flags
+        if self.target.backend == "iree":
+            from aotpipe.backends.iree.compile import compiler
+
+            # What the compiler takes without aotpipe.
+            lowered = replace(lowered, module=compiler.given(lowered.module, [self.target]))
         return Reproducer(
             lowered=lowered,
-            flags=self._compiled(lowered).flags,
+            flags=flags,
             inputs=probe.golden.inputs,
             weights=view_all(probe.legal.weights),
             wanted=probe.golden.outputs,

@@ -55,7 +55,7 @@ def _list_output(entry: LegalEntry) -> LegalEntry:
 
 
 def _no_value(entry: LegalEntry) -> LegalEntry:
-    node = next(node for node in entry.graph.graph.nodes if str(node.target).startswith("aten.mm"))
+    node = next(node for node in entry.graph.graph.nodes if str(node.target).startswith("aten.unsqueeze"))
     node.meta.pop("val")
     return entry
 

@@ -23,6 +23,7 @@ from aotpipe.backends.iree.compile.attempts import Attempt, Workplace, diagnose
 from aotpipe.backends.iree.fixes.flags import Fallback
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.fixes.torch_dialect import host_reads
+from aotpipe.backends.iree.kernels import lowering
 from aotpipe.core import fixes
 from aotpipe.core.stages import Compiled, CompileStats, Lowered
 from aotpipe.core.targets import Target
@@ -69,7 +70,7 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     key = digest(lowered, target, extra_flags, fallback, beside)
     targets = (target, *beside)
     name = "+".join(map(str, targets))
-    module = _rewritten(lowered.module, _TORCH_DIALECT, targets) or lowered.module
+    module = given(lowered.module, targets)
     attempts: list[Attempt] = []
     with Workplace.made(module, limit) as place:
         if any(fix.apply.made_of.search(module) for fix in fixes.active(_INPUT_PHASE, targets)):
@@ -141,6 +142,13 @@ def _needs(target: Target) -> tuple[str, ...]:
 
 def _rewritten(module: bytes, stage: str, targets: Sequence[Target]) -> bytes | None:
     return rewritten(module, [fix.apply for fix in fixes.active(stage, targets)])
+
+
+def given(module: bytes, targets: Sequence[Target]) -> bytes:
+    """What the compiler is given for a lowered module: our kernels for its targets, and workarounds."""
+    # A workaround may be for what the kernels of other targets become.
+    module = rewritten(module, [lowering.rewrite(targets)]) or module
+    return _rewritten(module, _TORCH_DIALECT, targets) or module
 
 
 def digest(

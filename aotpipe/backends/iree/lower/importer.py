@@ -24,7 +24,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that
 from aotpipe.backends.iree.fixes.graphs import modules
 from aotpipe.backends.iree.lower.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, in_own_buffer, to_builtin
-from aotpipe.backends.iree.tuning import channels_last, depthwise
+from aotpipe.backends.iree.tuning import depthwise, pools
 from aotpipe.core import fixes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import LowerFailed
@@ -149,16 +149,16 @@ class _NodeImporter(ControlFlowImporter):
     """Writes constants into the text; the legalizer leaves small ones only."""
 
     def _import_torch_op_overload(self, loc: ir.Location, node: torch.fx.Node, target: Any = None) -> None:
-        """Copy the operands that a workaround wants in buffers of their own, or the compiler's loops do."""
+        """Copy the operands that a workaround wants in buffers of their own."""
         sources = [source for fix in fixes.active(_FIXES) for source in fix.apply.own_buffers(node)]
-        sources += channels_last.own_buffers(node)
         values = {(source, 0): self.resolve_node_value(source) for source in sources}
         with loc, ir.InsertionPoint(self._b):
             for place, value in values.items():
                 self._v[place] = convert(in_own_buffer(to_builtin(value)), value.type)
-        if node.target is depthwise.OP:
+        loops = {depthwise.OP: self._depthwise, pools.OP: self._max_pool}
+        if node.target in loops:
             with loc, ir.InsertionPoint(self._b):
-                self.bind_node_value(node, self._depthwise(node))
+                self.bind_node_value(node, loops[node.target](node))
         else:
             super()._import_torch_op_overload(loc, node, target)
         self._v.update(values)
@@ -174,6 +174,19 @@ class _NodeImporter(ControlFlowImporter):
         sums = linalg.fill(zero, outs=[tensor.empty(kind.shape, kind.element_type)])
         found = linalg.depthwise_conv_2d_nhwc_hwc(x, weight, outs=[sums], strides=node.args[2])
         return convert(found, torch_type)
+
+    def _max_pool(self, node: torch.fx.Node) -> ir.Value:
+        """Emit the compiler's loops for a pool with the channels last."""
+        from iree.compiler.dialects import arith, linalg, tensor
+
+        x = to_builtin(self.resolve_node_value(node.args[0]))
+        kernel, stride = node.args[1:]
+        torch_type = self._cc.node_val_to_type(node)
+        kind = builtin_type(torch_type)
+        least = arith.constant(kind.element_type, float("-inf"))
+        begun = linalg.fill(least, outs=[tensor.empty(kind.shape, kind.element_type)])
+        window = tensor.empty(kernel, kind.element_type)
+        return convert(linalg.pooling_nhwc_max(x, window, outs=[begun], strides=stride), torch_type)
 
     def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
         if not isinstance(py_value, torch.Tensor):

@@ -8,15 +8,14 @@ input element makes a patch of its own, by one matmul. Else an output belongs to
 stride has places; each phase is a convolution of stride 1 with the taps of the kernel that meet it, and the
 phases are the channels of one.
 
-IREE's code for a volume's convolution leaves the vector registers unused, too (3.13): as one convolution of
-images, with the channels of each layer that the kernel meets, 32 channels of 32x32x32 take a fiftieth of the
-time on a CPU, and as a sum of several, one for each layer of the kernel, a fifteenth.
+IREE's code for a volume's convolution leaves the vector registers unused, too (3.13). Where `kernels` has no
+form for it, it is a sum of convolutions of images, one for each layer of the kernel: 32 channels of 32x32x32
+take a fifteenth of the time on a CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from itertools import groupby
 from math import gcd
 from typing import Any, NamedTuple
@@ -26,19 +25,22 @@ from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions import windows
 from aotpipe.backends.iree.decompositions.windows import Convolution
-from aotpipe.backends.iree.tuning import channels_last, im2col
-from aotpipe.backends.iree.tuning.im2col import Window, padded
+from aotpipe.backends.iree.tuning import depthwise_sums, kernels
+from aotpipe.backends.iree.tuning.depthwise_sums import Window, padded
 from aotpipe.passes.decompositions.entries import static
 
 
 def on_cpu(*args: Any, **kwargs: Any) -> Any:
-    """A convolution as matmuls, as sums of shifted images or as loops with the channels last."""
+    """A convolution as a kernel of ours, or as a sum of shifted images."""
     given = Convolution.of(*args, **kwargs)
     if given.transposed:
         return transposed(given)
+    found = kernels.convolution(given)
+    if found is not NotImplemented:
+        return found
     if len(given.stride) == 3 and not given.x.is_complex():
         return volume(given)
-    found = im2col.convolution(given)
+    found = depthwise_sums.convolution(given)
     return windows.convolution(given) if found is NotImplemented else found
 
 
@@ -61,49 +63,6 @@ def volume(given: Convolution) -> Any:
 
 
 def _volume(given: Convolution) -> torch.Tensor:
-    is_joined = given.groups == 1 and given.x.dtype in im2col.DTYPES and _suits_loops(given)
-    return given.with_bias(_joined(given) if is_joined else _added(given))
-
-
-def _suits_loops(given: Convolution) -> bool:
-    sizes = given.x.shape[3:]
-    if not all(map(static, sizes)):
-        return False
-    outputs, channels, thickness, *kernel = given.weight.shape
-    reached = [size + 2 * border for size, border in zip(sizes, given.padding[1:], strict=True)]
-    counts = Window(kernel, given.stride[1:], given.dilation[1:]).counts(reached)
-    return channels_last.suits(thickness * channels, outputs, kernel, given.stride[1:], counts)
-
-
-def _joined(given: Convolution) -> torch.Tensor:
-    """As one convolution of images, each with the channels of all the layers that the kernel meets."""
-    weight, stride, dilation = given.weight, given.stride, given.dilation
-    outputs, channels, thickness, *kernel = weight.shape
-    # The channels are last, where the compiler's loops want them.
-    rows = padded(given.x, given.padding).permute(0, 2, 3, 4, 1)
-    batch = rows.shape[0]
-    count, _, width = Window((thickness, *kernel), stride, dilation).counts(rows.shape[1:4])
-    cuts = [
-        rows[:, start : start + (count - 1) * stride[0] + 1 : stride[0]]
-        for start in range(0, thickness * dilation[0], dilation[0])
-    ]
-    is_joined = thickness > 1
-    added = channels_last.lacking(thickness * channels) if is_joined else 0
-    if added:
-        cuts.append(rows.new_zeros(batch, count, *rows.shape[2:4], added))
-    joined = torch.cat(cuts, -1) if is_joined else cuts[0]
-    images = joined.reshape(batch * count, *joined.shape[2:]).permute(0, 3, 1, 2)
-    columns = weight.transpose(1, 2).reshape(outputs, thickness * channels, *kernel)
-    columns = pad(columns, (0, 0, 0, 0, 0, added)) if added else columns
-    # What is joined is a copy, whose channels are last.
-    is_ready = is_joined and channels_last.is_full(outputs, width)
-    with channels_last.as_they_are() if is_ready else nullcontext():
-        found = torch.conv2d(images, columns, None, stride[1:], 0, dilation[1:])
-    found = found.permute(0, 2, 3, 1)
-    return found.reshape(batch, count, *found.shape[1:]).permute(0, 4, 1, 2, 3)
-
-
-def _added(given: Convolution) -> torch.Tensor:
     """As a sum of convolutions of images, one for each layer of the kernel."""
     x, weight, _, stride, padding, dilation, _, _, groups = given
     thickness = weight.shape[2]
@@ -118,7 +77,7 @@ def _added(given: Convolution) -> torch.Tensor:
         part = torch.conv2d(images, weight[:, :, layer], None, stride[1:], padding[1:], dilation[1:], groups)
         total = part if total is None else total + part
     assert total is not None
-    return total.reshape(batch, count, *total.shape[1:]).transpose(1, 2)
+    return given.with_bias(total.reshape(batch, count, *total.shape[1:]).transpose(1, 2))
 
 
 def transposed(given: Convolution) -> Any:
@@ -146,11 +105,13 @@ def _apart(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     rank = x.dim() - 2
     batch, channels, *sizes = x.shape
     _, outputs, *kernel = weight.shape
-    made = x.movedim(1, -1).reshape(-1, channels) @ weight.reshape(channels, -1)
-    made = made.reshape(batch, *sizes, outputs, *kernel)
-    pairs = [dim for at in range(rank) for dim in (1 + at, 2 + rank + at)]
-    joined = made.permute(0, 1 + rank, *pairs)
-    return joined.reshape(batch, outputs, *(a * b for a, b in zip(sizes, kernel, strict=True)))
+    # The channels are last, as those of convolutions are: what is moved then are rows of them.
+    made = x.movedim(1, -1).reshape(-1, channels) @ weight.movedim(1, -1).reshape(channels, -1)
+    made = made.reshape(batch, *sizes, *kernel, outputs)
+    pairs = [dim for at in range(rank) for dim in (1 + at, 1 + rank + at)]
+    joined = made.permute(0, *pairs, 1 + 2 * rank)
+    found = joined.reshape(batch, *(a * b for a, b in zip(sizes, kernel, strict=True)), outputs)
+    return found.movedim(-1, 1)
 
 
 def _phases(given: Convolution) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 
 import aotpipe
 from aotpipe.backends.iree import legalization
-from aotpipe.backends.iree.tuning import channels_last, convolution, row_indices, vector_products
+from aotpipe.backends.iree.tuning import convolution, kernels, layouts, row_indices, vector_products
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -31,9 +31,10 @@ def test_convolutions_what_reads_them_and_long_sums_differ() -> None:
         if field.name not in ("decompositions", "program_passes", "entry_passes"):
             assert getattr(legalization.CPU, field.name) == getattr(legalization.GPU, field.name)
     assert legalization.CPU.entry_passes == (
+        layouts.keep_channels_last,
         vector_products.as_sums,
+        kernels.products,
         row_indices.as_rows,
-        channels_last.mark_products,
     )
     assert not legalization.GPU.entry_passes
     assert legalization.CPU.program_passes == (*legalization.GPU.program_passes, split_reductions.widen)

@@ -89,11 +89,11 @@ def spec_of(batch: int = 3) -> object:
 def test_an_op_that_is_wrong_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The example of the documentation, as it stands there."""
     page = (ROOT / "docs" / "bisect.md").read_text(encoding="utf-8")
-    (tmp_path / "perceptron.py").write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    (tmp_path / "similarity.py").write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     flags = [word.removeprefix("--flag=") for word in page.split() if word.startswith("--flag=")]
     fault = bisect(
-        "perceptron.py",
+        "similarity.py",
         target="iree-cpu-host",
         settings=CompileSettings(extra_flags=tuple(flags)),
         cache=False,

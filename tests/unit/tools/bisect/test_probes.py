@@ -48,7 +48,8 @@ def test_values_and_what_they_are_computed_from(probes: Probes):
     assert set(parents) == set(probes.order)
     places = {name: number for number, name in enumerate(probes.order)}
     assert all(places[parent] < places[name] for name in parents for parent in parents[name])
-    assert named(probes, "mm") in parents[named(probes, "exp")]
+    [product] = parents[named(probes, "exp")]
+    assert probes.place(product).op == "aten.squeeze.dim"
     last = probes.value_of("output")
     assert last is not None
     where = probes.place(last).where

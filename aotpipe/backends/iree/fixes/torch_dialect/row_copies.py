@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, Final
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, replace_uses
+from aotpipe.backends.iree.kernels.inlining import inlined
 from aotpipe.core.fixes import Fix
 
 _LONGEST: Final = 64
@@ -313,7 +314,7 @@ def _called(template: str, name: str, tensors: list[Any], **more: str) -> Any:
         zero="0" if element.startswith("i") else "0.0",
         **more,
     )
-    return _inlined(
+    return inlined(
         text, [_flat(tensor, places) for tensor, places in zip(tensors, _PLACES[template], strict=True)]
     )
 
@@ -352,35 +353,6 @@ def _shaped(rows: Any, wanted: Any, leading: int) -> Any:
     counted = ir.RankedTensorType.get([prod(shape[:leading]), prod(shape[leading:])], plain.element_type)
     groups = [[*range(leading)], [*range(leading, plain.rank)]]
     return convert(tensor.expand_shape(plain, convert(rows, counted), groups, [], shape), wanted)
-
-
-def _inlined(text: str, operands: list[Any]) -> Any:
-    """Emit a call of a module's one executable, which joins the module around; what its function returns."""
-    from iree.compiler import ir
-
-    module = ir.Module.parse(text)
-    executable, function = module.body.operations
-    root = ir.InsertionPoint.current.block.owner
-    while root.parent is not None:
-        root = root.parent.operation
-    symbols = ir.SymbolTable(root)
-    if executable.attributes["sym_name"].value not in symbols:
-        with ir.InsertionPoint.at_block_begin(root.regions[0].blocks[0]):
-            executable.operation.clone()
-    block = function.regions[0].blocks[0]
-    values = list(zip(block.arguments, operands, strict=True))
-
-    def given(value: Any) -> Any:
-        return next(other for own, other in values if own == value)
-
-    for op in block.operations:
-        if op.operation.name == "util.return":
-            break
-        clone = op.operation.clone()
-        for position, operand in enumerate(op.operation.operands):
-            clone.operands[position] = given(operand)
-        values += zip(op.operation.results, clone.results, strict=True)
-    return given(op.operation.operands[0])
 
 
 FIX: Final = Fix(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from aotpipe.backends.iree.tuning import depthwise
-from tests.unit.backends.iree.tuning.test_im2col import run, tensor
+from tests.unit.backends.iree.tuning.test_depthwise_sums import run, tensor
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Convolutions of several groups: `test_patches` compares them with eager over any arguments."""
+"""Convolutions of several groups: `test_depthwise_sums` compares them with eager over any arguments."""
 
 from __future__ import annotations
 
@@ -9,25 +9,6 @@ from torch.export import Dim
 
 from tests.programs.through import check, legal
 from tests.sweep import sweep
-
-
-def targets(module: nn.Module, x: torch.Tensor) -> list[str]:
-    [entry] = legal(module, (x,)).entries
-    return [str(node.target) for node in entry.graph.graph.nodes]
-
-
-@pytest.mark.parametrize(
-    ("module", "products"),
-    [
-        (nn.Conv2d(32, 32, 3, groups=8, bias=False), 8),
-        (nn.Conv2d(128, 64, 3, groups=64, bias=False), 1),
-        (nn.Conv2d(32, 32, 1, groups=8, bias=False), 1),
-    ],
-    ids=str,
-)
-def test_few_groups_are_apart_and_many_a_batch(module: nn.Conv2d, products: int) -> None:
-    found = targets(module, torch.randn(1, module.in_channels, 9, 9))
-    assert sum(each in {"aten.mm.default", "aten.bmm.default"} for each in found) == products
 
 
 @pytest.mark.parametrize("stride", sweep([2, 3, 5], quick=1))

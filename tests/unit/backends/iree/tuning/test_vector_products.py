@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from tests.unit.backends.iree.tuning.test_im2col import run, tensor
+from tests.unit.backends.iree.tuning.test_depthwise_sums import run, tensor
 
 BMM = "aten.bmm.default"
 

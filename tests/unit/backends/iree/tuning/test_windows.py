@@ -6,32 +6,20 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from aotpipe.backends.iree.tuning.im2col import Window, cut, padded
+from aotpipe.backends.iree.tuning.depthwise_sums import Window, cut, padded
 
 
 @given(size=st.integers(1, 30), width=st.integers(1, 20), step=st.integers(1, 5), spread=st.integers(1, 4))
-def test_what_is_joined_is_what_each_place_meets(size: int, width: int, step: int, spread: int) -> None:
+def test_each_element_meets_what_its_places_are(size: int, width: int, step: int, spread: int) -> None:
     assume(size > spread * (width - 1))
     window = Window([width], [step], [spread])
     [count] = window.counts([size])
-    x = torch.arange(2 * size * 3).reshape(2, size, 3)
-    joined = window.joined(x, 0, count)
-    assert joined.shape == (2, count, 3 * width)
-    for place in range(count):
-        met = x[:, place * step : place * step + spread * (width - 1) + 1 : spread]
-        assert torch.equal(joined[:, place], met.flatten(1))
-    for at in window.places():
-        column = window.met(x.movedim(1, -1), at, [count], 2)
-        assert torch.equal(column, joined[:, :, 3 * at[0] : 3 * at[0] + 3].movedim(1, -1))
-
-
-def test_tables_are_what_each_place_meets() -> None:
-    window = Window([2, 3], [1, 2], [2, 1])
-    counts = window.counts([5, 7])
-    rows, columns = window.indices(counts)
-    x = torch.arange(35).reshape(5, 7)
-    assert torch.equal(x[rows, columns][1, 2], window.met(x, (1, 2), counts, 0))
-    assert window.has_small_tables(counts)
+    x = torch.arange(2 * size).reshape(2, size)
+    for [at] in window.places():
+        met = window.met(x, [at], [count], 1)
+        assert met.tolist() == [
+            [row[place * step + at * spread] for place in range(count)] for row in x.tolist()
+        ]
 
 
 def test_a_cut_of_what_varies_ends_a_known_number_before_the_end() -> None:

@@ -14,6 +14,7 @@ from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.fixes.torch_dialect import vmvx_windows
 from aotpipe.backends.iree.lower import importer
 from tests.canaries import canary
+from tests.programs import with_kernels
 from tests.programs.through import compare, legal, load
 
 
@@ -32,7 +33,7 @@ def test_a_convolution_over_a_batch_that_varies_is_a_kernel_of_its_own() -> None
     net = Net().eval()
     program = legal(net, (torch.randn(2, 8, 8, 8),), **dims)
     before = importer.lower(program)
-    module = rewritten(before.module, [vmvx_windows.FIX.apply])
+    module = rewritten(with_kernels(before.module, "vmvx"), [vmvx_windows.FIX.apply])
     assert module is not None
     assert module.count(b"util.optimization_barrier") == 1
     with load(program, replace(before, module=module), "vmvx") as runner:
@@ -41,9 +42,9 @@ def test_a_convolution_over_a_batch_that_varies_is_a_kernel_of_its_own() -> None
 
 
 def test_others_stay_as_they_are() -> None:
-    fixed = importer.lower(legal(Net(), (torch.randn(2, 8, 8, 8),)))
-    assert b"torch.aten.convolution" in fixed.module
-    assert rewritten(fixed.module, [vmvx_windows.FIX.apply]) is None
+    fixed = with_kernels(importer.lower(legal(Net(), (torch.randn(2, 8, 8, 8),))).module, "vmvx")
+    assert b"torch.aten.convolution" in fixed
+    assert rewritten(fixed, [vmvx_windows.FIX.apply]) is None
     assert rewritten(b"", [vmvx_windows.FIX.apply]) is None
 
 
@@ -79,7 +80,8 @@ def test_pools_and_convolutions_over_a_batch_that_varies_run(net: nn.Module) -> 
     net = net.eval()
     program = legal(net, (torch.randn(2, 8, 8, 8),), dynamic_shapes=({0: Dim("batch", min=1, max=4)},))
     lowered = importer.lower(program)
-    module = rewritten(lowered.module, [vmvx_windows.FIX.apply]) or lowered.module
+    plain = with_kernels(lowered.module, "vmvx")
+    module = rewritten(plain, [vmvx_windows.FIX.apply]) or plain
     with load(program, replace(lowered, module=module), "vmvx") as runner:
         for batch in (2, 1, 4):
             compare(runner, program, net, (torch.randn(batch, 8, 8, 8),))
