@@ -293,7 +293,10 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
             state = found
             continue
         return replace(traced, state=state, kept=kept, findings=(*traced.findings, *notes))
-    raise AssertionError("a state that grows without end is refused")
+    root = state.roots[-1]
+    what = f"was something new in each of {_MOST_STATES} traces of a call"
+    hint = "keep tensors, numbers and texts, and make objects once, in `__init__`"
+    raise discovery.refused(StateRefused(root, (root.path,), what, hint), [entry])
 
 
 def staged(
@@ -599,7 +602,8 @@ def _kernels() -> Iterator[None]:
 @contextmanager
 def _classes_kept(model: torch.nn.Module, traced: torch.nn.Module) -> Iterator[None]:
     types, keys = tracing.types_are_eagers(model), tracing.modules_are_keys(model)
-    with types, keys, tensor_subclasses.kept(traced), tracing.raising_modules_are_left():
+    modules = tracing.modules_are_themselves()
+    with types, keys, modules, tensor_subclasses.kept(traced), tracing.raising_modules_are_left():
         yield
 
 

@@ -12,6 +12,7 @@ Each context manager changes one thing and puts it back:
 - `transforms_are_left()`: a trace that is refused inside of `torch.func.grad` or `vmap` leaves it;
 - `types_are_eagers(model)`: `type` and `isinstance` answer as in eager;
 - `modules_are_keys(model)`: torch's tables hold modules by their identity;
+- `modules_are_themselves()`: the model sees its own modules, also one that it holds under several names;
 - `sizes_are_followed()`: torch sees that a size divides another, that what is computed of sizes is a number
   where it is the same for all, and how a branch computes a rounded size of outside (`math.ceil(n / 4)`);
 - `metas_are_eagers()`: ops give shapes of which torch's tracing has none, and `unique` and `masked_select`
@@ -346,6 +347,22 @@ def _hash_for_torch(own: Callable[[Any], int]) -> Callable[[Any], int]:
         return own(module) if source.is_model_code(asking) else id(module)
 
     return hashed
+
+
+def modules_are_themselves() -> AbstractContextManager[None]:
+    """Let a model that holds a module under several names read that very module.
+
+    torch.export gives a stand-in of a class of its own for each module of such a model, to tell by which name
+    it was read: `type(self.act) is nn.ReLU` and `self.first is self.second` are then false.
+    """
+    tracer = proxy_tensor._ModuleStackTracer  # noqa: SLF001  # torch makes it itself, and has no switch
+    begin = tracer.__init__
+
+    def begun(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        self.enable_attr_proxy = False
+
+    return trace.assigned(tracer, __init__=begun)
 
 
 @contextmanager

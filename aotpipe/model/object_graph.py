@@ -450,6 +450,9 @@ def is_same(left: object, right: object) -> bool:
     """Whether two values are one object, or plain values that are equal."""
     if left is right:
         return True
+    if isinstance(left, torch.Size) and isinstance(right, torch.Size):
+        # To compare a size that only a run knows would assume something of it.
+        return all(type(size) is int for size in (*left, *right)) and left == right
     if type(left) is not type(right) or type(left) not in _PLAIN:
         return False
     # Numbers that are equal may differ in what is computed of them: 0.0 and -0.0. NaN is equal to nothing.

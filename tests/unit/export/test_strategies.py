@@ -14,7 +14,7 @@ from aotpipe.core.signature import admits
 from aotpipe.errors import ExportFailed, StaticDim
 from aotpipe.export import strategies
 from tests.sweep import slow
-from tests.unit.export.models import codes, entry_of, exported
+from tests.unit.export.models import codes, entry_of, exported, run
 
 B = Dim("b", max=64)
 
@@ -357,3 +357,44 @@ def test_a_function_that_each_call_makes_anew_is_rewritten_in_its_maker() -> Non
     program = exported(model, torch.ones(3)).entries[0].program
     for x in (torch.ones(3), -torch.ones(3)):
         torch.testing.assert_close(program.module()(x), model(x))
+
+
+class KeepsItsShape(torch.nn.Module):
+    """Its first call makes an object that keeps a tensor and the tensor's shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("points", torch.arange(3.0))
+        self.kept: Any = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kept is None:
+            self.kept = Kept(self.points * 2)
+        return x.unsqueeze(1) - self.kept.value.expand(*x.shape, *self.kept.shape)
+
+
+class Kept:
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value, self.shape = value, value.shape
+
+
+def test_a_shape_that_is_kept_is_the_same_in_each_trace() -> None:
+    x = torch.randn(4)
+    found = exported(KeepsItsShape(), x, shapes={"x": {0: Dim("n", min=2, max=8)}})
+    torch.testing.assert_close(run(found, x), KeepsItsShape()(x))
+
+
+class KeepsItsInput(KeepsItsShape):
+    """Later calls answer by what the first one was given."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = self.kept or Kept(x + 1)
+        return x + self.kept.value
+
+
+def test_what_is_new_in_each_trace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies, "_MOST_STATES", 0)
+    with pytest.raises(ExportFailed, match=r"kept.*something new in each") as raised:
+        exported(KeepsItsInput(), torch.randn(4))
+    assert raised.value.where is not None
+    assert "make objects once" in raised.value.hint

@@ -119,3 +119,26 @@ def test_a_hash_of_a_module_that_reads_its_parts_ends() -> None:
     x = torch.randn(3, 2)
     program = exported_model(outer, x).entries[0].program
     torch.testing.assert_close(program.module()(x), outer(x))
+
+
+class Shared(nn.Module):
+    """Two names of one activation, which decides by its class and its identity."""
+
+    def __init__(self, act: nn.Module) -> None:
+        super().__init__()
+        self.act = self.last = act
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.act(x)
+        if type(self.act) is nn.ReLU:
+            x = x + 1
+        return x * 2 if self.act is self.last else x
+
+
+def test_a_module_of_several_names_is_itself() -> None:
+    """torch.export gives each name a stand-in of another class, and traces the other path."""
+    act = nn.ReLU()
+    model = nn.Sequential(Shared(act), Shared(act))
+    x = torch.randn(4)
+    program = exported_model(model, x).entries[0].program
+    torch.testing.assert_close(program.module()(x), model(x))

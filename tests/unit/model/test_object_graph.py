@@ -149,6 +149,12 @@ def test_numbers_that_compute_otherwise_are_not_the_same() -> None:
     assert object_graph.is_same(0.5, 1 / 2)
 
 
+def test_shapes_of_the_same_numbers_are_the_same() -> None:
+    assert object_graph.is_same(torch.Size([3, 4]), torch.Size([3, 4]))
+    assert not object_graph.is_same(torch.Size([3, 4]), torch.Size([4, 3]))
+    assert not object_graph.is_same(torch.Size([3]), (3,))
+
+
 def test_records_of_equal_contents_are_equal() -> None:
     def recorded(value: object) -> object_graph.Record[str]:
         record: object_graph.Record[str] = object_graph.Record(is_entered=lambda _: True)
