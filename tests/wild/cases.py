@@ -27,6 +27,7 @@ MODULES: Final = (
     "fifth_draw",
     "sixth_draw",
     "seventh_draw",
+    "eighth_draw",
 )
 """The modules of this folder that declare cases."""
 

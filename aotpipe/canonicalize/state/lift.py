@@ -303,6 +303,11 @@ class LiftedModel:
         roots = self._state.roots
 
         def read() -> raised_state.Slots | None:
+            # At each assert: what a trace follows of shapes and dtypes would take most of its time.
+            with torch._C.DisableTorchFunction():  # noqa: SLF001  # it has no public name
+                return settled()
+
+        def settled() -> raised_state.Slots | None:
             snapshots = [layouts.snapshot_at(root) for root in roots]
             for number, layout in enumerate(self._phases):
                 found: dict[str, raised_state.Held] = {}
