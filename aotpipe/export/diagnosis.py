@@ -294,6 +294,26 @@ def require_no_transform(program: ExportedProgram, entry: str) -> None:
             raise _transformed(entry, next(filter(None, lines), None))
 
 
+def require_solutions(program: ExportedProgram, entry: str) -> None:
+    """Refuse a program that reads more of `torch.linalg.lstsq` than the solution.
+
+    Raises:
+        ExportFailed: It does: only a run knows of what shape the residuals are.
+    """
+    modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    for node in (node for module in modules for node in module.graph.nodes):
+        if node.target is torch.ops.aten.linalg_lstsq.default and any(
+            part.args[1] != 0 and part.users for part in node.users
+        ):
+            raise ExportFailed(
+                f"{entry} reads the residuals or the rank of torch.linalg.lstsq",
+                reason="there are residuals where the rank is full, which only a run knows",
+                hint="take the solution, `x = torch.linalg.lstsq(a, b).solution`, and compute "
+                "`(a @ x - b).square().sum(-2)`; or `torch.linalg.matrix_rank(a)`",
+                where=source.from_stack_trace(node.meta.get("stack_trace") or ""),
+            )
+
+
 def _transformed(entry: str, where: SourceLine | None) -> ExportFailed:
     return ExportFailed(
         f"{entry} calls a transform of torch.func that torch.export cannot record",

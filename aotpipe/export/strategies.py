@@ -587,6 +587,7 @@ def _export(
                 entry.module if module is None else module, args, kwargs, dynamic_shapes=shapes, strict=strict
             )
     diagnosis.require_no_transform(program, entry.name)
+    diagnosis.require_solutions(program, entry.name)
     tied_buffers.merge(program)
     if module is None:
         lift.require_known_writes(entry.module, entry.state, program)

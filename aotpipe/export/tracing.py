@@ -474,6 +474,17 @@ def _convolution(fake_mode: Any, func: Any, *args: Any, **options: Any) -> Any:
     return fake_impls.conv(fake_mode, func, **given)
 
 
+def _least_squares(
+    fake_mode: Any, _func: Any, a: FakeTensor, b: FakeTensor, *_: Any, **_options: Any
+) -> tuple[torch.Tensor, ...]:
+    """The solution's shape; of the residuals, which there are where the rank is full, nobody may read."""
+    is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and a.shape[:-1] == b.shape)
+    with fake_mode:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-1] if is_vector else b.shape[:-2])  # type: ignore[no-untyped-call]
+        solution = a.new_empty((*batch, a.shape[-1], *(() if is_vector else b.shape[-1:])))
+        return solution, a.new_empty(0), a.new_empty(batch, dtype=torch.int64), a.new_empty(0)
+
+
 def _threshold_backward(grad_output: torch.Tensor, self: torch.Tensor, threshold: float) -> torch.Tensor:
     """In the dtype that gradient and values promote to; torch's own form leaves out the values."""
     return torch.where(self <= threshold, 0, grad_output.to(torch.result_type(grad_output, self)))
@@ -497,6 +508,7 @@ _METAS: Final = {
     _ATEN._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: _quantized,  # noqa: SLF001
     _ATEN.fake_quantize_per_channel_affine_cachemask.default: _quantized,
     _ATEN.convolution_backward.default: _convolution,
+    _ATEN.linalg_lstsq.default: _least_squares,
     **dict.fromkeys(DECOMPOSITIONS, _decomposed),
 }
 
@@ -506,7 +518,8 @@ def metas_are_eagers() -> Iterator[None]:
     """Let tensors of a trace have the shapes that ops give in eager, where torch has none or others.
 
     It has none for fake quantization where a size varies, nor for the gradient of a bias whose sizes are not
-    passed, and no bound for `unique` and `masked_select`; and of `threshold_backward` it has another dtype.
+    passed, nor for `lstsq`, and no bound for `unique` and `masked_select`; and of `threshold_backward` it has
+    another dtype.
     """
     tables: Any = ((fake_impls.op_implementations_dict, _METAS), (decomposition_table, DECOMPOSITIONS))
     before = [{op: table[op] for op in own if op in table} for table, own in tables]

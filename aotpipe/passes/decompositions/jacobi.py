@@ -183,6 +183,21 @@ def pinv(
     return found.mT if is_wide else found
 
 
+def lstsq(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """The solution of the least norm, as LAPACK's `gelsy` gives it; nothing reads the other results.
+
+    Taken of `gels` is nothing: it computes with a matrix of less than full rank as no other does.
+    """
+    if not _is_taken(a) or driver == "gels":
+        return NotImplemented
+    least = max(a.shape[-2:]) * torch.finfo(a.dtype).eps if rcond is None else rcond
+    inverse = pinv(a, rtol=torch.full((), least, dtype=a.dtype, device=a.device))
+    is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and a.shape[:-1] == b.shape)
+    solution = (inverse @ b.unsqueeze(-1)).squeeze(-1) if is_vector else inverse @ b
+    rank = torch.zeros(solution.shape[: a.dim() - 2], dtype=torch.int64, device=a.device)
+    return solution, a.new_empty(0), rank, a.new_empty(0)
+
+
 def matrix_exp(a: Tensor) -> Any:
     """By the series of a matrix that is halved until its norm is at most 1, and squared as often again."""
     if not _is_taken(a):
@@ -224,5 +239,6 @@ DECOMPOSITIONS: Table = {
     aten._linalg_svd.default: svd,
     aten._linalg_eigh.default: eigh,
     aten.linalg_pinv.atol_rtol_tensor: pinv,
+    aten.linalg_lstsq.default: lstsq,
     aten.linalg_matrix_exp.default: matrix_exp,
 }

@@ -117,3 +117,14 @@ def test_symbols_of_torch_are_not_named() -> None:
 def test_a_range_that_torch_does_not_expect_is_about_sizes() -> None:
     said = "Expected an equality constraint for s27, got (4 <= s27) & (s27 <= 63)"
     assert diagnosis.is_about_sizes(AssertionError(said))
+
+
+@pytest.mark.parametrize("part", ["residuals", "rank"])
+def test_what_only_a_run_knows_of_least_squares_is_refused(part: str) -> None:
+    def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return getattr(torch.linalg.lstsq(a, b), part) + 1
+
+    with pytest.raises(ExportFailed, match="residuals or the rank") as raised:
+        exported(forward, torch.randn(5, 3), torch.randn(5, 2))
+    assert raised.value.where is not None
+    assert "square().sum" in raised.value.hint

@@ -45,6 +45,30 @@ def test_a_pseudoinverse_is_lapacks(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("shape", SHAPES[:-2], ids=str)
+@pytest.mark.parametrize("columns", [None, 1, 4])
+def test_a_solution_of_least_squares_is_lapacks(shape, columns, dtype):
+    for a in matrices(*shape, dtype)[:1]:
+        b = torch.randn(2, shape[0], *(() if columns is None else (columns,)), dtype=dtype)
+        wanted = torch.linalg.lstsq(a, b).solution
+        found = jacobi.lstsq(a, b)[0]
+        atol = 1000 * PRECISION[dtype] * float(wanted.abs().max())
+        torch.testing.assert_close(found, wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_least_squares_of_any_rank_are_eagers(rank):
+    def forward(model, a, b):
+        return torch.linalg.lstsq(a, b).solution
+
+    a = torch.randn(5, rank) @ torch.randn(rank, 3)
+    b = torch.randn(5, 7)
+    found = Runner(legal(model(forward), (a, b)))((a, b))
+    wanted = forward(None, a, b)
+    torch.testing.assert_close(next(iter(found.values())), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
 @pytest.mark.parametrize("scale", [0, 1e-3, 1, 10, math.inf, math.nan])
 def test_an_exponential_is_eagers(scale, dtype):
     torch.manual_seed(0)
