@@ -56,7 +56,7 @@ _OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "Min": min,
     "Max": max,
-    **{each.__name__: each for each in (min, max, abs, float)},
+    **{each.__name__: each for each in (min, max, abs, float, round)},
     **{each.__name__: each for each in (math.floor, math.ceil, math.trunc, math.sqrt, math.log2)},
 }
 MAX_SIZE: Final = (1 << 63) - 1

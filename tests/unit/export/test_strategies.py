@@ -398,3 +398,16 @@ def test_what_is_new_in_each_trace_is_refused(monkeypatch: pytest.MonkeyPatch) -
         exported(KeepsItsInput(), torch.randn(4))
     assert raised.value.where is not None
     assert "make objects once" in raised.value.hint
+
+
+class Percentile(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten().kthvalue(1 + round(0.99 * (x.numel() - 1))).values
+
+
+def test_a_place_that_is_rounded_of_two_sizes_is_within_them() -> None:
+    rows, columns = Dim("rows", min=2, max=20), Dim("columns", min=2, max=20)
+    found = exported(Percentile(), torch.randn(5, 7), shapes={"x": {0: rows, 1: columns}})
+    for shape in ((2, 2), (5, 7), (20, 19)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(run(found, x), Percentile()(x))
