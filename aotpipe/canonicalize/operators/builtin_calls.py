@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.operators import (
     dynamic_list_methods,
     dynamic_table_methods,
+    integer_functions,
     iteration_calls,
     list_functions,
     logic,
@@ -492,7 +493,7 @@ _ON_TRACED: Final[dict[Any, Function]] = {
     abs: _abs,
     round: _round,
     divmod: lambda left, right: (left // right, left % right),
-    pow: operator.pow,
+    **integer_functions.CALLS,
     # A text cannot follow a traced value.
     **dict.fromkeys((str, repr, format), lambda *_: text()),
     range: lambda *bounds: TensorRange.of(bounds),
