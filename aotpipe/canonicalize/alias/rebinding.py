@@ -88,17 +88,33 @@ def note(pair: Pair) -> None:
 
 def alias_set(tensor: torch.Tensor) -> AliasSet | None:
     """What is known of a tensor's memory; what this region notes of copies makes it a part of theirs."""
-    found, copies = tensor_storage.of(tensor), trace.part(_Copies)
-    if found is None or len(copies.pairs) == copies.outside:
+    return alias_sets([tensor])[id(tensor)]
+
+
+def alias_sets(tensors: Iterable[torch.Tensor]) -> dict[int, AliasSet | None]:
+    """`alias_set` of each of some tensors, by its identity."""
+    tensors = list(tensors)
+    found = {id(tensor): tensor_storage.of(tensor) for tensor in tensors}
+    copies = trace.part(_Copies)
+    if len(copies.pairs) == copies.outside:
         return found
-    pairs = copies.pairs[copies.outside :]
+    # A function may note a pair for each read of a list: each is looked at once, and not for each tensor.
+    near: dict[int, list[torch.Tensor]] = {}
+    for pair in copies.pairs[copies.outside :]:
+        for one, other in ((pair.copy, pair.original), (pair.original, pair.copy)):
+            if tensor_storage.of(other) is not None:
+                near.setdefault(tensor_storage.owner_of(one), []).append(other)
 
-    def paired(each: torch.Tensor) -> Iterator[torch.Tensor]:
-        return (other for _, other in _paired(each, pairs) if tensor_storage.of(other) is not None)
+    def paired(each: torch.Tensor) -> Iterable[torch.Tensor]:
+        return near.get(tensor_storage.owner_of(each), ())
 
-    sets = map(tensor_storage.of, _closure(tensor, paired))
-    numbers = frozenset(number for each in sets if each is not None for number in each.numbers)
-    return replace(found, numbers=numbers, partial=found.partial | (numbers - found.numbers))
+    for tensor in tensors:
+        if (known := found[id(tensor)]) is not None:
+            sets = map(tensor_storage.of, _closure(tensor, paired))
+            numbers = frozenset(number for each in sets if each is not None for number in each.numbers)
+            partial = known.partial | (numbers - known.numbers)
+            found[id(tensor)] = replace(known, numbers=numbers, partial=partial)
+    return found
 
 
 def refuse_lost(tensor: torch.Tensor) -> None:

@@ -95,9 +95,7 @@ def summarize(
             summary.after = run_region(body, variables, start, owns=owns)
         summary.size_conditions = [each for each in size_conditions if not each.free_symbols & mine]
         summary.own_conditions = [each for each in size_conditions if each.free_symbols & mine]
-        summary.alias_sets = {
-            id(tensor): rebinding.alias_set(tensor) for tensor in _tensors_in(summary.after)
-        }
+        summary.alias_sets = rebinding.alias_sets(_tensors_in(summary.after))
     # What it leaves in a variable comes from outside too, though no op has read it: from outside of every
     # region around it that did not make it. So does what tells its memory.
     known = (each.known for each in summary.alias_sets.values() if each is not None)

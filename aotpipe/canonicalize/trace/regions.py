@@ -89,7 +89,7 @@ def _branch(
                 _keep_writes(test, body, assigned, holds=holds)
             # What goes on is the other path, or what is around this branch raises too.
             lasts = runtime_asserts.require(test, error, holds=not holds)
-            with assuming(test, holds=not holds):
+            with assuming(test, holds=not holds), trace.in_model():
                 rest()
             if lasts and not dry_run.is_unrecorded():
                 assume(test, holds=not holds)
@@ -495,7 +495,9 @@ def _loop(
         if runtime_asserts.is_caught(error):
             runtime_asserts.split(error, {}, None)
         # Each iteration raises: there is none.
-        runtime_asserts.require(test(), error, holds=False)
+        with trace.in_model():
+            is_going = test()
+        runtime_asserts.require(is_going, error, holds=False)
         return
     if not ends_at_asserts and seen.asserts and (seen.writes or raised_state.is_written()):
         raise _AssertsAfterWrites
@@ -570,7 +572,9 @@ def _with_changed_containers(
     first = variables
     for _ in range(fixpoint.MOST_ROUNDS):
         try:
-            put(variables, site)
+            # The body is the model's: `run_region` is told of its calls.
+            with trace.in_torch():
+                put(variables, site)
         except effects.Changed as changed:
             added = variables.names[len(first.names) :]
             again = [name for name, _ in changed.containers if name in added]

@@ -194,7 +194,7 @@ def watch_ended() -> Iterator[None]:
 
 @contextmanager
 def in_torch() -> Iterator[None]:
-    """Be told of no calls while torch runs, which makes many; what it runs of the model is `in_model`."""
+    """Be told of no calls by code of torch's, or of ours, which makes many; the model's own is `in_model`."""
     trace = current()
     on_call = trace.operators and trace.operators.on_call
     if on_call is None or sys.getprofile() is not on_call:
@@ -210,7 +210,7 @@ def in_torch() -> Iterator[None]:
 
 @contextmanager
 def in_model() -> Iterator[None]:
-    """Be told of calls again, where torch runs a part of the model."""
+    """Be told of calls again, where such code runs a part of the model."""
     trace = current()
     if not trace.is_in_torch or trace.operators is None:
         yield
