@@ -256,10 +256,11 @@ class TracedType(type, metaclass=_MetaType):
 
 def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     """`dict(value)`; a dict whose keys may be missing gives another such dict."""
-    if not args or not isinstance(args[0], Partial):
+    if not args or not (isinstance(args[0], Partial) or dynamic_table.is_dynamic_table(args[0])):
         return dynamic_table_methods.made(dict, *args) if args and not kwargs else dict(*args, **kwargs)
-    copied = args[0].copy()
-    copied.update(kwargs)
+    copied: dict[Any, Any] = args[0].copy() if isinstance(args[0], Partial) else dict(args[0])
+    if kwargs:
+        trace.operators().call(copied.update, kwargs)
     return copied
 
 

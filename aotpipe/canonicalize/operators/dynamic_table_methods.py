@@ -755,6 +755,8 @@ def made(kind: type, value: Any = ()) -> Any:
         counts: Counter[Any] = Counter()
         _add_counts(counts, segments(value))
         return counts
+    if kind is dict and is_dynamic_table(value) and type(value) in DICTS:
+        return dict(value)
     elements = _elements(value) if _is_of_elements(value) else value
     keys = elements if kind is not dict else [each[0] for each in elements if isinstance(each, tuple)]
     if dynamic_list.is_dynamic_list(elements) or (

@@ -72,12 +72,24 @@ def assigned(body: Sequence[ast.AST]) -> Assigned:
     def touch(*nodes: ast.AST | None) -> None:
         # What a method, a function or an item's assignment may change; of an item or a result, what it is of.
         for node in nodes:
-            while isinstance(node, ast.expr) and (path := dotted(node)) is None:
-                # What a method gives is of its object.
-                node = node.func if isinstance(node, ast.Call) else node
-                node = node if isinstance(node, ast.Name) else getattr(node, "value", None)
-            if isinstance(node, ast.expr) and path is not None:
+            if isinstance(node, ast.expr) and (path := dotted(node)) is not None:
                 touched[path] = None
+                continue
+            match node:
+                case ast.Call():
+                    # What a method gives is of its object, and what a function gives may be of its arguments.
+                    of = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+                    touch(of, *node.args, *(each.value for each in node.keywords))
+                case ast.IfExp():
+                    touch(node.body, node.orelse)
+                case ast.BoolOp():
+                    touch(*node.values)
+                case ast.Tuple() | ast.List():
+                    touch(*node.elts)
+                case ast.Dict():
+                    touch(*node.values)
+                case _:
+                    touch(*([inner] if (inner := getattr(node, "value", None)) is not None else []))
 
     def name_again(node: ast.AST | None) -> None:
         # What gets a second name may be changed by that one.

@@ -210,9 +210,70 @@ def by_what_map_calls(x):
     return len(log)
 
 
-@pytest.mark.parametrize("model", [by_a_comprehension, by_a_lambda, by_a_function_inside, by_what_map_calls])
+def of_one_of_two(x):
+    few, many = [1], [1, 2]
+    if x.sum() > 0:
+        (few if x.shape[0] > 9 else many).append(3)
+    return len(few), len(many)
+
+
+def of_a_list_or_another(x):
+    log, other = [], [5]
+    if x.sum() > 0:
+        (log or other).append(3)
+        [log, other][0].append(4)
+        {"log": log}["log"].append(6)
+    return len(log), len(other)
+
+
+def last_of(items, others):
+    return items if len(items) > len(others) else others
+
+
+def of_what_a_function_gives(x):
+    log, other = [1, 2], [5]
+    if x.sum() > 0:
+        last_of(log, others=other).append(3)
+    return len(log), len(other)
+
+
+CHANGES = (
+    *(by_a_comprehension, by_a_lambda, by_a_function_inside, by_what_map_calls),
+    *(of_one_of_two, of_a_list_or_another, of_what_a_function_gives),
+)
+
+
+@pytest.mark.parametrize("model", CHANGES)
 def test_what_is_changed_inside_of_a_branch_is_changed_on_its_path_alone(model):
     check(model, (UP,), (DOWN,))
+
+
+def a_list_by_one_path_of_an_expression(x):
+    found = [1, 2] if x[0] > 0 else [3, 4, 5]
+    if x[1] > 0:
+        found.append(7)
+    else:
+        found[0] = 8
+    return sum(found), len(found)
+
+
+def keys_by_one_path_of_an_expression(x):
+    found = dict({0: "a", 3: "b", 4: "c"} if x[0] > 0 else {1: "b", 2: "c"})
+    if x[1] > 0:
+        found.pop(3, None)
+    else:
+        found.pop(4, None)
+    if x[2] > 0:
+        del found[0]
+    return sum(found), len(found)
+
+
+@pytest.mark.parametrize("model", [a_list_by_one_path_of_an_expression, keys_by_one_path_of_an_expression])
+def test_what_only_a_path_sets_is_changed_on_its_path_alone(model):
+    """Where a read asks whether the variable is set, the method's object is a conditional expression."""
+    signs = [[1.0, 1.0, -1.0], [-1.0, 1.0, -1.0], [1.0, -1.0, -1.0], [-1.0, -1.0, -1.0]]
+    cases = [*signs, [1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]
+    check(model, *((torch.tensor(each),) for each in cases))
 
 
 def test_a_function_inside_of_a_branch_takes_from_no_iterator():
