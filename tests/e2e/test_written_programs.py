@@ -70,6 +70,13 @@ REFUSED: dict[str, str] = {
     "SortTracker": "`self.slots` is None on one path and a Trk on another",
     "ctc_prefix_dict": "holds elements of different structures",
     "Client": "what forward returns is None on one path",
+    "robust_root": "tensors decide at more than 8 places",
+    "lexicographic_pareto": "the order of a set is asked for",
+    "OnlineClusters": "a range whose length is known to a run of the graph only",
+    "CentroidTracker": "`an element` is changed in place",
+    "DroplessFallback": "`an element` is changed in place",
+    "BatchScheduler": "is raised on one path of a branch or a loop on a tensor, and caught",
+    "Endpointer": "holds None and tensors",
     "bpe_encode": "`pieces` is made of its own parts in each iteration",
 }
 # A call that raises leaves writes in the state, which torch, as it runs an exported program, does not keep.

@@ -57,6 +57,8 @@ def of(function: Any) -> Function | None:
     if (found := _TABLE.get(id(function))) is not None:
         return found[1]
     owner = getattr(function, "__self__", None)
+    if type(owner) in (list, tuple, dict) and getattr(function, "__name__", "") == "__getitem__":
+        return lambda index: dynamic_table_methods.opened(owner)[index]
     if isinstance(function, EnumType):
         return functools.partial(_member, function)
     if isinstance(owner, torch.nn.Module) and getattr(function, "__func__", None) in _MOVES:
@@ -96,7 +98,9 @@ def _int(value: Any) -> Any:
         return value
     number = _number(value)
     number_errors.require_whole(number)
-    return host_scalars.as_host_scalar(number.to(torch.int64, copy=True))
+    found = host_scalars.as_host_scalar(number.to(torch.int64, copy=True))
+    host_scalars.note_choices(found, (0, 1) if number.dtype == torch.bool else ())
+    return found
 
 
 def _int_of(value: Any = 0, *args: Any, **kwargs: Any) -> Any:

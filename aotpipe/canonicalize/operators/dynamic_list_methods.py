@@ -398,6 +398,11 @@ def _element_or_object(items: list[Any], position: torch.Tensor) -> Any:
     is_called = all(callable(each) and not isinstance(each, torch.Tensor) for each in items)
     if is_called or all(map(is_object, items)):
         return ChosenObject(items, position)
+    if len(items) <= _MOST_PATHS and any(map(effects.holds_containers, items)):
+        # A copy of one that is changed under another name is refused: the trace made anew has itself.
+        refused = runtime_asserts.refused_here()
+        if refused is not None:
+            return _of_path(items, position, refused)
     try:
         return _element(items, position)
     except ExportFailed as refused:

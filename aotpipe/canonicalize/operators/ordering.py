@@ -428,14 +428,28 @@ def heap_push_pop(items: list[Any], item: Any) -> Any:
     return top
 
 
+_MOST_SUNK: Final = 64
+
+
 def heapify(items: list[Any]) -> None:
     """`heapq.heapify(items)`."""
-    if is_dynamic_list(items):
-        said = "`heapify` of a list whose length a tensor decides"
+    if not items:
+        return
+    count = _known_length(items)
+    found = _heap_of(items)
+    room = found.kind.capacity if count is None else count
+    if room > _MOST_SUNK:
+        said = f"`heapify` of a list with room for {room} elements, whose length a tensor decides"
         raise refusal(said, "push its elements one by one: `heapq.heappush(heap, x)`", "list-grows")
-    found, count = _heap_of(items), len(items)
-    for top in reversed(range(count // 2)):
-        found = _sunk(found, top)
+    for top in reversed(range(room // 2)):
+        if count is not None:
+            found = _sunk(found, top)
+            continue
+        # Python begins at the parent of the last element.
+        used = 2 * top + 1 < found.count
+        pairs = zip(_sunk(found, top, used=used).buffers, found.buffers, strict=True)
+        buffers = [torch.where(used, new, old) for new, old in pairs]
+        found = DynamicList(found.kind, buffers, found.count)
     refill(items, found, count)
 
 

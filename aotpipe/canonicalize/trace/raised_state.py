@@ -302,6 +302,18 @@ def unnoted() -> Iterator[None]:
         yield
 
 
+def notes_begun() -> Callable[[], None]:
+    """What forgets the asserts that are noted from now on."""
+    regions = trace.part(_Tracking).regions
+    notes = regions[-1].notes if regions else []
+    count = len(notes)
+
+    def forget() -> None:
+        del notes[count:]
+
+    return forget
+
+
 def writes_before(error: BaseException) -> bool:
     """Whether a region wrote to the state before it raised an exception."""
     return id(error) in trace.part(_Tracking).written_before

@@ -156,11 +156,20 @@ _OF_PYTHON: Final = (ZeroDivisionError, KeyError, IndexError)
 """What an operator of Python raises for values that it knows, and for nothing that a trace does to them."""
 
 
+_OF_NONE: Final = (TypeError, AttributeError)
+_NONE_TYPE: Final = "'NoneType'"
+"""What says that a value is None where eager takes none: it is one on the path that is traced."""
+
+
 def is_raised(error: BaseException) -> bool:
     """Whether eager raises this too: the user's own `raise` did, or an operator of Python's in their code."""
     if id(error) in trace.part(_Asserts).raised:
         return True
     frames = [frame for frame, _ in tracebacks.walk_tb(error.__traceback__)]
+    if type(error) in _OF_NONE and _NONE_TYPE in str(error) and len(frames) > 1:
+        # An operator of ours computes in the model's place.
+        last = frames[-2 if frames[-1].f_globals.get("__name__") == trace.OPERATORS_MODULE else -1]
+        return source.is_model_code(last.f_code.co_filename)
     return type(error) in _OF_PYTHON and source.is_model_code(frames[-1].f_code.co_filename)
 
 
@@ -232,14 +241,17 @@ def rehearsing(taken: Ways, *, of_paths: bool = False) -> Iterator[Decisions]:
 def trying(taken: Ways, *, of_paths: bool = False) -> Iterator[Decisions]:
     """Run a `try`; where it splits, those around it have come to nothing, and nothing is asserted."""
     asserts = trace.part(_Asserts)
-    back = _decided(asserts)
-    with deciding(taken, of_paths=of_paths) as decisions, collected() as claimed:
+    back, forget = _decided(asserts), raised_state.notes_begun()
+    # An assert is noted where it is made, as in the run that counts: what it leaves in the state is what was
+    # written by then.
+    with deciding(taken, of_paths=of_paths) as decisions, collected(noted=True) as claimed:
         yield decisions
     if decisions.split is not None:
         back()
+        forget()
         return
     for truth, said in claimed:
-        add_assert(truth, said)
+        _put_assert(truth, said, keeps=False)
 
 
 def _decided(asserts: _Asserts) -> Callable[[], None]:
@@ -392,6 +404,17 @@ def split_containers(
         raise Split(decisions, place, test)
 
 
+def refused_here() -> ExportFailed | None:
+    """What refuses a container that a tensor chooses, where statements can be run once for each of them."""
+    if not trace.current().splits_containers or _scope() is None:
+        return None
+    return refusal(
+        "an element that a tensor chooses is changed under a second name",
+        "change it where it is: `groups[i].append(v)`",
+        "paths-differ",
+    )
+
+
 def _scope() -> Decisions | None:
     """The innermost statements that run now once for each path where values have no common form."""
     caught = reversed(trace.part(_Asserts).caught)
@@ -449,8 +472,11 @@ def _refused(error: BaseException) -> Exception:
 
 def add_assert(truth: torch.Tensor, said: str) -> bool:
     """Put an assert into the graph; whether it holds for all that comes after it."""
+    return _put_assert(truth, said, keeps=raised_state.note(truth))
+
+
+def _put_assert(truth: torch.Tensor, said: str, *, keeps: bool) -> bool:
     stack = trace.part(_Asserts).collected
-    keeps = raised_state.note(truth)
     if stack and (asserts := stack[-1]) is not None:
         # An op of the region reads a flag from outside: what no op reads is no operand of the region.
         asserts.append((truth.clone(), said))

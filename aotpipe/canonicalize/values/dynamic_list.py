@@ -103,6 +103,7 @@ class DynamicList:
             if isinstance(leaf, Leaf) and leaf.number:
                 part = host_scalars.as_host_scalar(part.clone())
             made.append(ChosenObject(leaf.options, part) if isinstance(leaf, Leaf) and leaf.options else part)
+        object_fields.register_classes(self.kind.spec)
         return pytree.tree_unflatten(made, self.kind.spec)
 
     @classmethod

@@ -42,18 +42,41 @@ def register(value: Any) -> None:
         for each in dict.values(value):
             register(each)
     elif is_structure(value):
-        kind = type(value)
-        if kind not in pytree.SUPPORTED_NODES:
-            name = f"{kind.__module__}.{kind.__qualname__}"
-            functions = (_flatten, _unflatten) if is_frozen(value) else (_flatten_open, _unflatten_open)
-            with_keys = _flatten_with_keys if is_frozen(value) else None
-            pytree.register_pytree_node(
-                kind, *functions, serialized_type_name=name, flatten_with_keys_fn=with_keys
-            )
-            if not is_frozen(value):
-                trace.part(_Registered).kinds.append(kind)
+        _register_class(type(value), frozen=is_frozen(value))
         for each in parts(value):
             register(each)
+
+
+def register_classes(spec: pytree.TreeSpec) -> None:
+    """Teach torch's trees the structures in the form of a value that an earlier trace found.
+
+    Raises:
+        ExportFailed: One is a class of objects that can be changed, of which this trace makes no new ones.
+    """
+    if not spec.is_leaf() and spec.type is not None and spec.type not in pytree.SUPPORTED_NODES:
+        # What tells an object that can be changed is its class and the names of its attributes.
+        frozen = not isinstance(spec.context, tuple)
+        if not frozen and not trace.current().joins_objects:
+            trace.current().needs.add("joins_objects")
+            raise trace.refusal(
+                f"a list that grows holds objects of {spec.type.__name__}, which can be changed",
+                "declare it `@dataclass(frozen=True)`, and put a new one in its place",
+                "python-object-changed",
+            )
+        _register_class(spec.type, frozen=frozen)
+    for each in spec.children():
+        register_classes(each)
+
+
+def _register_class(kind: type, *, frozen: bool) -> None:
+    if kind in pytree.SUPPORTED_NODES:
+        return
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    functions = (_flatten, _unflatten) if frozen else (_flatten_open, _unflatten_open)
+    with_keys = _flatten_with_keys if frozen else None
+    pytree.register_pytree_node(kind, *functions, serialized_type_name=name, flatten_with_keys_fn=with_keys)
+    if not frozen:
+        trace.part(_Registered).kinds.append(kind)
 
 
 @dataclasses.dataclass(slots=True)

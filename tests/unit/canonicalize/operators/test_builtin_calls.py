@@ -87,6 +87,34 @@ def members(x):
     return x * 2 if n not in [0, -1] else x
 
 
+def an_element_by_a_method(x):
+    values = [v.item() for v in x]
+    get, names = values.__getitem__, {0: 1.5, 1: 2.5, 2: 3.5}
+    best = min(range(3), key=values.__getitem__)
+    return get(int(x.argmax())), best, names.__getitem__(best), (4, 5, 6).__getitem__(best)
+
+
+def a_text_of_a_bool(x):
+    heads = {"head0": 1.0, "head1": 2.0, "head2": 4.0, "head3": 8.0}
+    node = 0
+    for v in x[:2]:
+        node = 2 * node + int(v > 0.3)
+    return x * heads[f"head{node}"]
+
+
+def of_a_none(x):
+    best = None
+    total = x.sum()
+    if total > 1:
+        best = total
+    if total > 5:
+        return best - 1.0
+    if total < -2:
+        best = None
+        return best - total
+    return x
+
+
 def checked(x):
     n = int(x.sum())
     torch._check(n > -100, lambda: f"n is {n}")
@@ -121,7 +149,7 @@ def sizes_with_a_number(x):
             tensors_of_doubles,
             members,
         ),
-        *(checked, asserted, sizes_with_a_number),
+        *(checked, asserted, sizes_with_a_number, an_element_by_a_method, a_text_of_a_bool, of_a_none),
     ],
     ids=lambda model: model.__name__,
 )

@@ -154,6 +154,79 @@ def changed_behind_a_name(x):
     return row[0]
 
 
+def changed_in_branches(x):
+    rows = [[0, 1], [1, 2], [2, 3]]
+    row = rows[int(x[0].abs())]
+    row[0] += 1
+    if x[2] > 0:
+        row[1] = row[0]
+    return torch.tensor([n for row in rows for n in row])
+
+
+def changed_in_a_loop_on_a_tensor(x):
+    rows, n = [[0, 1], [1, 2]], 0
+    while n < 5 and x[n % 4] < 3:
+        row = rows[n % 2]
+        row[0] += n
+        if x[0] > 0:
+            row[1] += row[0]
+        n += 1
+    return torch.tensor([n for row in rows for n in row])
+
+
+def changed_before_it_raises(x):
+    table = {0: {"n": 0}, 1: {"n": 5}}
+    row = table[int(x[0] > 0)]
+    row["n"] += 1
+    try:
+        if x[1] > 0:
+            raise ValueError("positive")  # noqa: TRY301
+        row["n"] *= 3
+    except ValueError:
+        row["n"] -= 10
+    return torch.tensor([table[0]["n"], table[1]["n"]])
+
+
+NAMED = (
+    *(changed_by_a_name, changed_behind_a_name, changed_in_branches),
+    *(changed_in_a_loop_on_a_tensor, changed_before_it_raises),
+)
+
+
+@pytest.mark.parametrize("function", NAMED)
+def test_the_chosen_one_is_changed_under_its_name(function) -> None:
+    check(function, *CALLS)
+
+
+class Rows(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = [[0, 0], [1, 1]]
+
+    def forward(self, x):
+        row = self.rows[int(x[0])]
+        row[0] += 1
+        if x[1] > 0:
+            row[1] = row[0]
+        return tuple(map(tuple, self.rows))
+
+
+def test_what_a_model_keeps_is_changed_under_a_name() -> None:
+    """A call that raises comes between; `-1` counts from the last row."""
+    calls = [(0, -1), (1, 1), (1, -1), (5, 1), (-1, -1), (0, 1), (1, -1)]
+    model = Rows()
+    tensors = [torch.tensor(each, dtype=torch.float32) for each in calls]
+    program = export(canonicalize(as_spec(Rows(), args=(tensors[0],)))).entries[0].program.module()
+    for call in tensors:
+        try:
+            wanted = tree_leaves(model(call))
+        except IndexError:
+            with pytest.raises(RuntimeError, match="IndexError"):
+                program(call)
+            continue
+        assert [int(each) for each in tree_leaves(program(call))] == wanted
+
+
 def changed_where_get_finds_it(x):
     groups = {0: [], 1: []}
     groups.get(int(x[0] > 0)).append(x[1])
@@ -188,8 +261,6 @@ def changed_in_a_loop(x):
 @pytest.mark.parametrize(
     "function",
     [
-        changed_by_a_name,
-        changed_behind_a_name,
         changed_where_get_finds_it,
         changed_after_another_took_its_place,
         changed_after_it_took_a_place,

@@ -310,6 +310,30 @@ class Caught(nn.Module):
         return y + self.tries + 1000 * self.caught
 
 
+class AfterAnAssertInATry(nn.Module):
+    """What is raised before a write, of what the `try` has no handler for, leaves the state without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.caught = 0
+
+    def forward(self, x):
+        if x.sum() > 100:
+            return x
+        try:
+            if x[0] < 0:
+                raise KeyError("first")
+            self.calls += 1
+            if x[1] < 0:
+                raise ValueError("second")  # noqa: TRY301
+            y = x + self.calls
+        except ValueError:
+            self.caught += 1
+            y = x - self.calls
+        return y + self.caught * 100
+
+
 class NothingBefore(nn.Module):
     def __init__(self):
         super().__init__()
