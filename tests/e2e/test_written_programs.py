@@ -62,7 +62,6 @@ REFUSED: dict[str, str] = {
     "ctc_prefix_beam": "holds elements of different structures",
     "RepetitionGuard": "the order of a set is asked for",
     "greedy_longest_match": "has keys that a tensor decides, and holds elements of different structures",
-    "schedule_with_aging": "forward decides on a tensor's value in Python",
     "Tokenizer": "code that cannot be rewritten gets what may be None",
     "Annealer": "what forward returns is None on one path",
     "beam_with_length_penalty": "holds elements of different structures",

@@ -398,8 +398,9 @@ def _element_or_object(items: list[Any], position: torch.Tensor) -> Any:
     is_called = all(callable(each) and not isinstance(each, torch.Tensor) for each in items)
     if is_called or all(map(is_object, items)):
         return ChosenObject(items, position)
-    if len(items) <= _MOST_PATHS and any(map(effects.holds_containers, items)):
-        # A copy of one that is changed under another name is refused: the trace made anew has itself.
+    if len(items) <= _MOST_PATHS and all(type(each) in (list, dict, deque) for each in items):
+        # A copy of one that is changed under another name is refused: the trace made anew has itself. Not of
+        # an object: its attribute is a variable of the branch, of whatever object the name has after it.
         refused = runtime_asserts.refused_here()
         if refused is not None:
             return _of_path(items, position, refused)
