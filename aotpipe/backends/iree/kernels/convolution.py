@@ -180,6 +180,7 @@ class _Text:
             x_in, out_in = "%x_tied", "%out_tied"
         else:
             ties, x_in, out_in = "", "%x_in", "%out_in"
+        first_count, second_count = self._in_order("%panels", "%groups")
         whole = [
             f"%{('batch', '', 'height', 'width')[dim]}" if size is None else size
             for dim, size in enumerate(conv.size)
@@ -195,6 +196,7 @@ class _Text:
 !writes = !iree_tensor_ext.dispatch.tensor<writeonly:!out>
 flow.executable private @{self.name} {{
   flow.executable.export public @{self.name} workgroups({given}) -> (index, index, index) {{
+    %c1 = arith.constant 1 : index
     %panels = arith.constant {self.panels[0]} : index
     {self._known()}
     {self._counts()}
@@ -202,7 +204,8 @@ flow.executable private @{self.name} {{
     %groups = arith.ceildivsi %heights, %of_group : index
     %depths = arith.constant {self.depths} : index
     %images = arith.muli %batch, %depths : index
-    flow.return {self._in_order("%panels", "%groups")}, %images : index, index, index
+    %others = arith.muli %images, {second_count} : index
+    flow.return {first_count}, %others, %c1 : index, index, index
   }}
   builtin.module {{
     func.func @{self.name}(%x_in: !reads, %w_in: !reads_panels{arguments}, %out_in: !writes) {{
@@ -279,10 +282,10 @@ util.func private @call(%x: !x, %w: !w) -> !out {{
             ]
         return _lines(lines)
 
-    def _in_order(self, panels: str, groups: str) -> str:
-        """The two first dims of workgroups, of which the first changes from one to the next."""
+    def _in_order(self, panels: str, groups: str) -> tuple[str, str]:
+        """What differs from one workgroup to the next, and what changes after that."""
         is_large = 4 * self.conv.outputs * self.conv.reduced >= _LARGE_BYTES
-        return f"{groups}, {panels}" if is_large else f"{panels}, {groups}"
+        return (groups, panels) if is_large else (panels, groups)
 
     def _constants(self) -> str:
         conv, tiles = self.conv, self.tiles
@@ -314,12 +317,15 @@ util.func private @call(%x: !x, %w: !w) -> !out {{
 
     def _place(self) -> str:
         """What a workgroup computes: some rows of a layer of an image, and the outputs of a panel."""
-        names = self._in_order("panel", "group").split(", ")
-        ids = _lines(
-            f"%{key} = flow.dispatch.workgroup.id[{place}] : index" for place, key in enumerate(names)
-        )
-        return f"""{ids}
-      %nth = flow.dispatch.workgroup.id[2] : index
+        first, second = self._in_order("%panel", "%group")
+        _, count = self._in_order("%all_panels", "%all_groups")
+        # The third of a workgroup's numbers has 16 bits: fewer than images may be.
+        return f"""{first} = flow.dispatch.workgroup.id[0] : index
+      %other = flow.dispatch.workgroup.id[1] : index
+      %all_panels = arith.constant {self.panels[0]} : index
+      %all_groups = arith.ceildivsi %heights, %of_group : index
+      {second} = arith.remui %other, {count} : index
+      %nth = arith.divui %other, {count} : index
       %image = arith.divui %nth, %depths : index
       %layer = arith.remui %nth, %depths : index
       %first = arith.muli %group, %of_group : index

@@ -131,7 +131,57 @@ util.func private @pack(%given: !given) -> !panels {{
 
 
 def _plain(conv: Convolution, op: Any) -> Any:
-    """The convolution by an op of torch's, with the channels before the sizes."""
+    """The convolution by ops of the compiler's own."""
+    from aotpipe.backends.iree.lower.region_borders import convert, to_builtin
+
+    is_pointwise = conv.groups == 1 and prod((*conv.kernel, *conv.stride)) == 1
+    if is_pointwise:
+        x, weight = (to_builtin(operand) for operand in list(op.operands)[:2])
+        return convert(inlined(_matmul(conv), [x, weight]), op.results[0].type)
+    return _of_torch(conv, op)
+
+
+def _matmul(conv: Convolution) -> str:
+    """A convolution of single pixels as the product of all of them by the weights."""
+    *sizes, channels = conv.size
+    names = ["?" if size is None else str(size) for size in sizes]
+    rows = "?" if None in sizes else str(prod(size or 0 for size in sizes))
+    dims = [f"%size{dim}" if size is None else str(size) for dim, size in enumerate(sizes)]
+    found = "\n  ".join(
+        f"%at{dim} = arith.constant {dim} : index\n  %size{dim} = tensor.dim %x, %at{dim} : !x"
+        for dim, size in enumerate(sizes)
+        if size is None
+    )
+    element, outputs = conv.element, conv.outputs
+    return f"""
+!x = tensor<{"x".join(names)}x{channels}x{element}>
+!weight = tensor<{outputs}x{channels}x1x1x1x{element}>
+!rows = tensor<{rows}x{channels}x{element}>
+!columns = tensor<{outputs}x{channels}x{element}>
+!matrix = tensor<{channels}x{outputs}x{element}>
+!made = tensor<{rows}x{outputs}x{element}>
+!found = tensor<{"x".join(names)}x{outputs}x{element}>
+func.func private @call(%x: !x, %weight: !weight) -> !found {{
+  %rows = tensor.collapse_shape %x [[0, 1, 2, 3], [4]] : !x into !rows
+  %columns = tensor.collapse_shape %weight [[0], [1, 2, 3, 4]] : !weight into !columns
+  %turned = tensor.empty() : !matrix
+  %matrix = linalg.transpose ins(%columns : !columns) outs(%turned : !matrix) permutation = [1, 0]
+  %first = arith.constant 0 : index
+  %count = tensor.dim %rows, %first : !rows
+  %empty = tensor.empty({"%count" if rows == "?" else ""}) : !made
+  %zero = arith.constant 0.0 : {element}
+  %zeros = linalg.fill ins(%zero : {element}) outs(%empty : !made) -> !made
+  %made = linalg.matmul ins(%rows, %matrix : !rows, !matrix) outs(%zeros : !made) -> !made
+  {found}
+  %found = tensor.expand_shape %made [[0, 1, 2, 3], [4]]
+      output_shape [{", ".join([*dims, str(outputs)])}] : !made into !found
+  return %found : !found
+}}
+"""
+
+
+def _of_torch(conv: Convolution, op: Any) -> Any:
+    """By an op of torch's, with the channels before the sizes."""
     x, weight, found = (str(value.type) for value in (op.operands[0], op.operands[1], op.results[0]))
     moved = _vtensor(conv.element, conv.size[0], conv.size[4], *conv.size[1:4])
     made = _vtensor(conv.element, conv.size[0], conv.outputs, *conv.counts)

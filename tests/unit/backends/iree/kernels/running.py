@@ -21,6 +21,7 @@ def computed(text: str, calls: list[list[np.ndarray[Any, Any]]]) -> list[np.ndar
         (Path(folder) / "module.mlir").write_text(text)
         flags = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"]
         flags += ["--iree-llvmcpu-target-cpu=host", "--iree-llvmcpu-stack-allocation-limit=262144"]
+        flags += ["--iree-input-demote-f64-to-f32=false"]
         done = subprocess.run(
             [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *flags],
             cwd=folder,

@@ -95,17 +95,29 @@ def test_it_does_for_any_sizes(data: Any, kernel: Any, stride: Any, dilation: An
     _compare(conv, data.draw(st.sampled_from([AVX512, Registers(8, 16)])), [call])
 
 
+def test_there_may_be_more_images_than_16_bits_count() -> None:
+    conv = Convolution((None, 1, 3, 1, 1), 2, (1, 2, 1), (1, 1, 1), (1, 1, 1))
+    _compare(conv, AVX512, [(70000, 1, 3, 1, 1)])
+
+
+def test_double_precision() -> None:
+    conv = Convolution((2, 1, 9, 7, 5), 20, (1, 3, 3), (1, 1, 1), (1, 1, 1), element="f64")
+    _compare(conv, AVX512, [conv.size])
+
+
 def _compare(conv: Convolution, registers: Registers, calls: list[Any]) -> None:
     tiles = convolution.tiling(conv, registers)
-    weight = torch.randn(conv.outputs, conv.size[4] // conv.groups, *conv.kernel)
+    dtype = {"f32": torch.float32, "f64": torch.float64}[conv.element]
+    weight = torch.randn(conv.outputs, conv.size[4] // conv.groups, *conv.kernel, dtype=dtype)
     panels = np.zeros(
-        (conv.groups, tiles.panels * tiles.width, conv.size[4] // conv.groups, prod(conv.kernel)), "f4"
+        (conv.groups, tiles.panels * tiles.width, conv.size[4] // conv.groups, prod(conv.kernel)),
+        weight.numpy().dtype,
     )
     panels[:, : conv.outputs // conv.groups] = weight.reshape(conv.groups, -1, *panels.shape[2:]).numpy()
     panels = panels.reshape(conv.groups * tiles.panels, tiles.width, *panels.shape[2:]).transpose(0, 3, 2, 1)
     panels = np.ascontiguousarray(panels.reshape(panels.shape[0], -1, tiles.width))
     text = convolution.text(conv, tiles, "convolve")
-    xs = [torch.randn(call) for call in calls]
+    xs = [torch.randn(call, dtype=dtype) for call in calls]
     found = computed(text, [[x.numpy(), panels] for x in xs])
     for x, got in zip(xs, found, strict=True):
         want = torch.conv3d(

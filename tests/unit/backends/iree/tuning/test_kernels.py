@@ -60,6 +60,7 @@ def test_rows_that_a_call_decides_take_it_too() -> None:
     assert count(nn.Linear(16, 24), tensor(5, 16), **rows) == 1
     targets = run(nn.Linear(16, 24), (tensor(5, 16),), (tensor(1, 16),), (tensor(20, 16),), **rows)
     assert str(kernels.OP) in targets
+    run(nn.Linear(16, 24), (tensor(5, 16),), (tensor(1, 16),), backend="vmvx", **rows)
 
 
 def test_images_of_any_size_take_it() -> None:
