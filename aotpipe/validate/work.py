@@ -16,9 +16,10 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
+from aotpipe.backends.iree.tuning import depthwise, kernels, steps_after
 from aotpipe.core.signature import evaluate_dim
 from aotpipe.core.stages import LegalEntry
-from aotpipe.passes import hops
+from aotpipe.passes import hops, ops
 
 _ATEN: Final = torch.ops.aten
 _Sizes = Iterable[int | torch.SymInt]
@@ -29,8 +30,14 @@ _SUMMED: Final[Mapping[object, Callable[[tuple[Any, ...]], _Sizes]]] = {
     _ATEN.baddbmm.default: lambda args: args[1].shape[-1:],
     _ATEN.convolution.default: lambda args: args[1].shape[1:],
     _ATEN.scaled_dot_product_attention.default: lambda args: args[1].shape[-2:],
+    depthwise.OP: lambda args: args[1].shape[:2],
+    kernels.OP: lambda args: args[1].shape[1:],
+    steps_after.OP: lambda args: args[0][1].shape[1:],
 }
 """The sizes that an op sums over for each element of its result, from the fake values of its arguments."""
+
+_MOVED: Final = ops.REARRANGES | ops.overloads("t transpose.int")
+"""Ops that compute nothing."""
 
 Terms = Counter[tuple[sympy.Expr, ...]]
 """How often each product of sizes counts."""
@@ -54,7 +61,7 @@ def _terms(module: GraphModule) -> Terms:
     terms: Terms = Counter()
     for node in module.graph.nodes:
         value = node.meta.get("val")
-        if node.op == "call_function" and isinstance(value, torch.Tensor):
+        if node.op == "call_function" and isinstance(value, torch.Tensor) and node.target not in _MOVED:
             _add(terms, [*value.shape, *_summed(node)])
     for call in hops.calls(module):
         trips: _Sizes = ()

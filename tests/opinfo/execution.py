@@ -15,6 +15,7 @@ import numpy as np
 
 from aotpipe.backends import compiler
 from aotpipe.backends.iree.compile import attempts, flags
+from aotpipe.backends.iree.compile.compiler import given
 from aotpipe.core.stages import Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, AssertionViolated, CompileError
@@ -31,9 +32,10 @@ def compile_fast(program: Lowered, target: Target) -> bytes | None:
     """A program of several functions by the fast flags, or nothing where the compiler fails."""
     if target.backend == "xla":
         return compile_alone(program, target)[0]
-    chosen = flags.choose(program.module, "torch", target)
+    module = given(program.module, [target])
+    chosen = flags.choose(module, "torch", target)
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "module.mlir").write_bytes(compiler.given(program.module, [target]))
+        Path(folder, "module.mlir").write_bytes(module)
         outcome = process.run(
             [str(attempts.binary()), "module.mlir", "-o", "module.vmfb", *chosen],
             folder=Path(folder),

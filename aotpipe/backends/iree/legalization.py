@@ -28,6 +28,7 @@ from aotpipe.backends.iree.tuning import (
     layouts,
     pools,
     row_indices,
+    steps_after,
     vector_products,
 )
 from aotpipe.passes import decompositions, ops, split_reductions
@@ -77,7 +78,9 @@ def refusal(node: Node) -> str:
     if node.target in REASONS:
         return REASONS[node.target]
     return (
-        "" if node.target in (depthwise.OP, kernels.OP, pools.OP) or _is_known(node.target) else NO_LOWERING
+        ""
+        if node.target in (depthwise.OP, kernels.OP, pools.OP, steps_after.OP) or _is_known(node.target)
+        else NO_LOWERING
     )
 
 
@@ -165,7 +168,13 @@ CPU: Final = replace(
     # XLA's and a GPU's sums are of parts anyway, and not each GPU has float64.
     program_passes=(*_PLAIN.program_passes, split_reductions.widen),
     range_passes=(*_PLAIN.range_passes, truncate),
-    entry_passes=(layouts.keep_channels_last, vector_products.as_sums, kernels.products, row_indices.as_rows),
+    entry_passes=(
+        layouts.keep_channels_last,
+        vector_products.as_sums,
+        kernels.products,
+        steps_after.take,
+        row_indices.as_rows,
+    ),
 )
 GPU: Final = replace(
     CPU,

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, NamedTuple
 
+from aotpipe.backends.iree.kernels.steps import Steps, emitted
+
 _LARGE_BYTES: Final = 1 << 20
 """Weights from here on are read once for all rows of an image, and not once for each few."""
 _MOST_OF_UNKNOWN: Final = 8
@@ -22,6 +24,9 @@ _WORK: Final = 1 << 22
 """Products that a workgroup has at least: it starts in less time than these take."""
 _GROUPS: Final = 32
 """Workgroups that keep the threads of a machine busy."""
+
+
+NO_STEPS: Final = Steps()
 
 
 class Registers(NamedTuple):
@@ -141,16 +146,22 @@ def _rows_of_group(conv: Convolution, tiles: Tiling) -> int:
     return height
 
 
-def text(conv: Convolution, tiles: Tiling, name: str) -> str:
-    """The executable `@name`, and a function that calls it with images and panels."""
-    return _Text(conv, tiles, name).module()
+def text(conv: Convolution, tiles: Tiling, name: str, after: Steps = NO_STEPS) -> str:
+    """The executable `@name`, and a function that calls it.
+
+    The function is given images, panels, what the steps after the sums have for each output, in panels
+    `[panels, outputs]`, and what they have for each number of the result.
+    """
+    return _Text(conv, tiles, name, after).module()
 
 
 class _Text:
     """Writes the module of one kernel. A size that a call decides is an operand of the dispatch."""
 
-    def __init__(self, conv: Convolution, tiles: Tiling, name: str) -> None:
-        self.conv, self.tiles, self.name = conv, tiles, name
+    def __init__(self, conv: Convolution, tiles: Tiling, name: str, after: Steps) -> None:
+        self.conv, self.tiles, self.name, self.after = conv, tiles, name, after
+        self.more = [f"c{place}" for place in range(after.channels)]
+        self.more += [f"i{place}" for place in range(after.images)]
         batch, _, height, width, _ = conv.size
         self.sizes = {"batch": batch, "height": height, "width": width}
         self.decided = [key for key, size in self.sizes.items() if size is None]
@@ -164,17 +175,24 @@ class _Text:
         conv, tiles = self.conv, self.tiles
         made = (conv.size[0], self.depths, self.heights, self.widths, conv.outputs)
         given = ", ".join(f"%{key}: index" for key in self.decided)
-        arguments = "".join(f", %{key}_in: index" for key in self.decided)
+        arguments = "".join(f", %{key}_in: {self._kind_of(key)}" for key in self.more)
+        arguments += "".join(f", %{key}_in: index" for key in self.decided)
+        parameters = "".join(f", %{key}: {self._type_of(key)}" for key in self.more)
         ordinals = _lines(
             f"%{key} = iree_tensor_ext.dispatch.workload.ordinal %{key}_in, {place} : index"
             for place, key in enumerate(self.decided)
         )
         of_images, of_results = self._dims()
         if self.decided:
+            images = [f"i{place}" for place in range(self.after.images)]
             ties = _lines(
                 [
                     f"%x_tied = flow.dispatch.tie_shape %x_in : !reads{of_images}",
                     f"%out_tied = flow.dispatch.tie_shape %out_in : !writes{of_results}",
+                    *(
+                        f"%{key}_tied = flow.dispatch.tie_shape %{key}_in : !reads_out{of_results}"
+                        for key in images
+                    ),
                 ]
             )
             x_in, out_in = "%x_tied", "%out_tied"
@@ -190,13 +208,17 @@ class _Text:
 !w = {self._tensor(self.panels)}
 !out = {self._tensor(made)}
 !tile = {self._tensor((None, self.widths, tiles.width if self.is_full else None))}
+!numbers = {self._tensor((self.panels[0], tiles.width))}
 !vector = vector<{tiles.lanes}x{conv.element}>
+!bools = vector<{tiles.lanes}xi1>
 !reads = !iree_tensor_ext.dispatch.tensor<readonly:!x>
 !reads_panels = !iree_tensor_ext.dispatch.tensor<readonly:!w>
+!reads_numbers = !iree_tensor_ext.dispatch.tensor<readonly:!numbers>
+!reads_out = !iree_tensor_ext.dispatch.tensor<readonly:!out>
 !writes = !iree_tensor_ext.dispatch.tensor<writeonly:!out>
 flow.executable private @{self.name} {{
   flow.executable.export public @{self.name} workgroups({given}) -> (index, index, index) {{
-    %c1 = arith.constant 1 : index
+    %one = arith.constant 1 : index
     %panels = arith.constant {self.panels[0]} : index
     {self._known()}
     {self._counts()}
@@ -205,7 +227,7 @@ flow.executable private @{self.name} {{
     %depths = arith.constant {self.depths} : index
     %images = arith.muli %batch, %depths : index
     %others = arith.muli %images, {second_count} : index
-    flow.return {first_count}, %others, %c1 : index, index, index
+    flow.return {first_count}, %others, %one : index, index, index
   }}
   builtin.module {{
     func.func @{self.name}(%x_in: !reads, %w_in: !reads_panels{arguments}, %out_in: !writes) {{
@@ -218,6 +240,7 @@ flow.executable private @{self.name} {{
           strides = [1, 1, 1, 1, 1] : !reads{of_images} -> !x
       %w = iree_tensor_ext.dispatch.tensor.load %w_in, offsets = [0, 0, 0], sizes = {_list(self.panels)},
           strides = [1, 1, 1] : !reads_panels -> !w
+      {self._loads(of_results)}
       {self._place()}
       %empty = tensor.empty({self._tile_sizes()}) : !tile
       {self._tiles_or_pixels()}
@@ -228,7 +251,7 @@ flow.executable private @{self.name} {{
     }}
   }}
 }}
-util.func private @call(%x: !x, %w: !w) -> !out {{
+util.func private @call(%x: !x, %w: !w{parameters}) -> !out {{
   {self._call()}
   util.return %found : !out
 }}
@@ -254,10 +277,39 @@ util.func private @call(%x: !x, %w: !w) -> !out {{
         names = [f"%{key}" for key in self.decided]
         workload = _list(names) if names else ""
         of_images, of_results = self._dims()
+        more = [f"%{key}" for key in self.more]
+        types = [f", {self._type_of(key)}{of_results if key.startswith('i') else ''}" for key in self.more]
         return f"""{found}
   {self._counts() if names else ""}
-  %found = flow.dispatch @{self.name}::@{self.name}{workload}({", ".join(["%x", "%w", *names])})
-      : (!x{of_images}, !w{", index" * len(names)}) -> !out{of_results}"""
+  %found = flow.dispatch @{self.name}::@{self.name}{workload}({", ".join(["%x", "%w", *more, *names])})
+      : (!x{of_images}, !w{"".join(types)}{", index" * len(names)}) -> !out{of_results}"""
+
+    def _type_of(self, key: str) -> str:
+        return "!numbers" if key.startswith("c") else "!out"
+
+    def _kind_of(self, key: str) -> str:
+        return "!reads_numbers" if key.startswith("c") else "!reads_out"
+
+    def _loads(self, dims: str) -> str:
+        """What the steps after the sums read."""
+        sizes = [self.conv.size[0], self.depths, self.heights, self.widths]
+        names = ["%batch", "", "%heights", "%widths"]
+        whole: list[object] = [
+            name if size is None else size for name, size in zip(names, sizes, strict=True)
+        ]
+        whole.append(self.conv.outputs)
+        tied = "tied" if self.decided else "in"
+        lines = [
+            f"%c{place} = iree_tensor_ext.dispatch.tensor.load %c{place}_in, offsets = [0, 0], "
+            f"sizes = [{self.panels[0]}, {self.tiles.width}], strides = [1, 1] : !reads_numbers -> !numbers"
+            for place in range(self.after.channels)
+        ]
+        lines += [
+            f"%i{place} = iree_tensor_ext.dispatch.tensor.load %i{place}_{tied}, offsets = [0, 0, 0, 0, 0], "
+            f"sizes = {_list(whole)}, strides = [1, 1, 1, 1, 1] : !reads_out{dims} -> !out"
+            for place in range(self.after.images)
+        ]
+        return _lines(lines)
 
     def _known(self) -> str:
         return _lines(
@@ -292,8 +344,8 @@ util.func private @call(%x: !x, %w: !w) -> !out {{
         channels = conv.size[4] // conv.groups
         kernel_d, kernel_h, kernel_w = conv.kernel
         numbers = {
-            "c0": 0,
-            "c1": 1,
+            "none": 0,
+            "one": 1,
             "depths": self.depths,
             "of_group": tiles.rows_of_group,
             "panels": tiles.panels,
@@ -368,11 +420,11 @@ util.func private @call(%x: !x, %w: !w) -> !out {{
         """The loops over the tiles of a workgroup; the last of a dim ends where the image does."""
         return f"""%last_row = arith.subi %rows, %n{rows} : index
       %last_column = arith.subi %widths, %n{columns} : index
-      {made} = scf.for %row_next = %c0 to %rows step %n{rows} iter_args(%rows_in = %empty) -> (!tile) {{
+      {made} = scf.for %row_next = %none to %rows step %n{rows} iter_args(%rows_in = %empty) -> (!tile) {{
         %row = arith.minsi %row_next, %last_row : index
         %row_all = arith.addi %first, %row : index
         %origin_h = arith.muli %row_all, %step_h : index
-        %row_made = scf.for %column_next = %c0 to %widths step %n{columns}
+        %row_made = scf.for %column_next = %none to %widths step %n{columns}
             iter_args(%tile_in = %rows_in) -> (!tile) {{
           %column = arith.minsi %column_next, %last_column : index
           %origin_w = arith.muli %column, %step_w : index
@@ -400,7 +452,7 @@ util.func private @call(%x: !x, %w: !w) -> !out {{
         for dim, inner, before, taps, moved in (
             ("w", "c", "%before_h", "%channels", moved_w),
             ("h", "w", "%before_d", "%taps_h", moved_h),
-            ("d", "h", "%c0", "%taps_d", []),
+            ("d", "h", "%none", "%taps_d", []),
         ):
             lines = [
                 f"%apart_{dim} = arith.muli %k{dim}, %spread_{dim} : index",
@@ -448,10 +500,34 @@ util.func private @call(%x: !x, %w: !w) -> !out {{
             lines += [
                 f"%row_of{place} = arith.addi %row, %n{row} : index",
                 f"%column_of{place} = arith.addi %column, %n{column} : index",
-                f"{into} = vector.transfer_write %sums_d#{place}, {last}[{at}] {options}",
             ]
+            steps, value = self._steps(place, vector)
+            lines += [*steps, f"{into} = vector.transfer_write {value}, {last}[{at}] {options}"]
             last = into
         return _lines(lines)
+
+    def _steps(self, place: int, vector: int) -> tuple[list[str], str]:
+        """The steps after the sums on one vector, and what they give."""
+        own, at = f"s{place}_", f"%n{vector * self.tiles.lanes}"
+        names = {"v0": f"%sums_d#{place}", **{key: f"%{own}{key}" for key in self.more}}
+        lines = [
+            f"%{own}c{number} = vector.transfer_read %c{number}[%panel, {at}], %zero {{in_bounds = [true]}} "
+            ": !numbers, !vector"
+            for number in range(self.after.channels)
+        ]
+        if self.after.images:
+            lines += [
+                f"%{own}row = arith.addi %first, %row_of{place} : index",
+                f"%{own}output = arith.addi %output, {at} : index",
+            ]
+        at = f"%image, %layer, %{own}row, %column_of{place}, %{own}output"
+        bounds = f"{{in_bounds = [{'true' if self.is_full else 'false'}]}}"
+        lines += [
+            f"%{own}i{number} = vector.transfer_read %i{number}[{at}], %zero {bounds} : !out, !vector"
+            for number in range(self.after.images)
+        ]
+        steps, value = emitted(self.after, names, "!vector", self.conv.element, own)
+        return [*lines, *steps], value
 
 
 def _loop(dim: str, bound: str, outer: str, count: int, body: str, yields: Sequence[str]) -> str:
@@ -460,7 +536,7 @@ def _loop(dim: str, bound: str, outer: str, count: int, body: str, yields: Seque
     begun = [f"%sum_{outer}{place}" if outer else "%zeros" for place in range(count)]
     carried = ", ".join(f"%sum_{dim}{place} = {value}" for place, value in enumerate(begun))
     types = ", ".join(["!vector"] * count)
-    return f"""%sums_{dim}:{count} = scf.for {index} = %c0 to {bound} step %c1
+    return f"""%sums_{dim}:{count} = scf.for {index} = %none to {bound} step %one
               iter_args({carried}) -> ({types}) {{
             {body}
             scf.yield {", ".join(yields)} : {types}

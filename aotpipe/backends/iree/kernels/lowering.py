@@ -5,20 +5,23 @@ Weights are put into panels by ops that the compiler runs once, when a program i
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from functools import partial
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, replace_uses
 from aotpipe.backends.iree.kernels import convolution
 from aotpipe.backends.iree.kernels.convolution import Convolution, Registers, Tiling
 from aotpipe.backends.iree.kernels.inlining import inlined
+from aotpipe.backends.iree.kernels.steps import Steps, emitted
 from aotpipe.core.targets import Target
 from aotpipe.runtime import toolchain
 
 _OP: Final = "torch.aotpipe.convolution_channels_last"
+_WITH_STEPS: Final = "torch.aotpipe.convolution_with_steps"
 _AVX512: Final = Registers(16, 32)
 _AVX: Final = Registers(8, 16)
 _SSE: Final = Registers(4, 16)
@@ -30,7 +33,7 @@ def rewrite(targets: Sequence[Target]) -> Rewrite:
     return Rewrite(
         ("torch.operator",),
         partial(_rewrite, registers(targets)),
-        seen_as=re.compile(re.escape(_OP.encode())),
+        seen_as=re.compile(rb"torch\.aotpipe\.convolution_"),
     )
 
 
@@ -52,22 +55,45 @@ def _registers(target: Target) -> Registers | None:
 
 
 def _rewrite(has: Registers | None, op: Any) -> bool:
-    if op.attributes["name"].value != _OP:
+    call = _Call.of(op)
+    if call is None:
         return False
-    conv = _convolution(op)
-    replace_uses(op.results[0], partial(_plain, conv, op) if has is None else partial(_kernel, conv, has, op))
+    replace_uses(op.results[0], partial(_plain, call) if has is None else partial(_kernel, has, call))
     op.erase()
     return True
 
 
-def _convolution(op: Any) -> Convolution:
+class _Call(NamedTuple):
+    """A convolution, and what it is called with: images, weights, and what the steps after it read."""
+
+    conv: Convolution
+    after: Steps
+    tensors: list[Any]
+    result: Any
+
+    @classmethod
+    def of(cls, op: Any) -> _Call | None:
+        """What an op of ours computes; None of another op."""
+        name, operands = op.attributes["name"].value, list(op.operands)
+        if name == _OP:
+            after, tensors, rest = Steps(), operands[:2], operands[2:]
+        elif name == _WITH_STEPS:
+            tensors = list(operands[0].owner.operands)
+            *rest, channels, text = operands[1:]
+            [count] = _numbers(channels)
+            after = Steps.parse(text.owner.attributes["value"].value, count, len(tensors) - 2 - count)
+        else:
+            return None
+        return cls(_convolution(*tensors[:2], *rest), after, tensors, op.results[0])
+
+
+def _convolution(images: Any, weights: Any, *rest: Any) -> Convolution:
     from aotpipe.backends.iree.lower.region_borders import builtin_type
 
-    x, weight = (builtin_type(operand.type) for operand in list(op.operands)[:2])
+    x, weight = (builtin_type(each.type) for each in (images, weights))
     size: Any = tuple(None if x.is_dynamic_dim(dim) else x.shape[dim] for dim in range(5))
-    stride, dilation = (_numbers(op.operands[place]) for place in (2, 3))
+    stride, dilation, [groups] = map(_numbers, rest)
     outputs, _, *kernel = weight.shape
-    [groups] = _numbers(op.operands[4])
     return Convolution(
         size, outputs, (kernel[0], kernel[1], kernel[2]), stride, dilation, groups, str(x.element_type)
     )
@@ -80,17 +106,25 @@ def _numbers(value: Any) -> Any:
     return (value.owner.attributes["value"].value,)
 
 
-def _kernel(conv: Convolution, has: Registers, op: Any) -> Any:
+def _kernel(has: Registers, call: _Call) -> Any:
     from aotpipe.backends.iree.lower.region_borders import convert, to_builtin
 
+    conv, after = call.conv, call.after
     tiles = convolution.tiling(conv, has)
-    x, weight = (to_builtin(operand) for operand in list(op.operands)[:2])
+    x, weight, *more = map(to_builtin, call.tensors)
     panels = inlined(packing(conv, tiles), [weight])
-    found = inlined(convolution.text(conv, tiles, _name(conv)), [x, panels])
-    return convert(found, op.results[0].type)
+    numbers = [inlined(_panels_of_numbers(conv, tiles), [each]) for each in more[: after.channels]]
+    text = convolution.text(conv, tiles, _name(conv, after), after)
+    found = inlined(text, [x, panels, *numbers, *more[after.channels :]])
+    return convert(found, call.result.type)
 
 
-def _name(conv: Convolution) -> str:
+def _name(conv: Convolution, after: Steps) -> str:
+    name = _name_of(conv)
+    return f"{name}_{hashlib.sha256(str(after).encode()).hexdigest()[:8]}" if after.each else name
+
+
+def _name_of(conv: Convolution) -> str:
     parts = (conv.size, (conv.outputs, conv.groups), conv.kernel, conv.stride, conv.dilation)
     return f"convolve_{conv.element}_" + "_".join(
         "x".join("d" if each is None else str(each) for each in part) for part in parts
@@ -130,15 +164,83 @@ util.func private @pack(%given: !given) -> !panels {{
 """
 
 
-def _plain(conv: Convolution, op: Any) -> Any:
-    """The convolution by ops of the compiler's own."""
+def _panels_of_numbers(conv: Convolution, tiles: Tiling) -> str:
+    """A number for each output as `[panels, outputs]`."""
+    groups, outputs = conv.groups, conv.outputs // conv.groups
+    whole = tiles.panels * tiles.width
+    return f"""
+!given = tensor<{conv.outputs}x{conv.element}>
+!groups = tensor<{groups}x{outputs}x{conv.element}>
+!whole = tensor<{groups}x{whole}x{conv.element}>
+!apart = tensor<{groups}x{tiles.panels}x{tiles.width}x{conv.element}>
+!panels = tensor<{groups * tiles.panels}x{tiles.width}x{conv.element}>
+util.func private @pack(%given: !given) -> !panels {{
+  %groups = tensor.expand_shape %given [[0, 1]] output_shape [{groups}, {outputs}] : !given into !groups
+  %whole = tensor.pad %groups low[0, 0] high[0, {whole - outputs}] {{
+  ^bb0(%a: index, %b: index):
+    %zero = arith.constant 0.0 : {conv.element}
+    tensor.yield %zero : {conv.element}
+  }} : !groups to !whole
+  %apart = tensor.expand_shape %whole [[0], [1, 2]] output_shape [{groups}, {tiles.panels}, {tiles.width}]
+      : !whole into !apart
+  %panels = tensor.collapse_shape %apart [[0, 1], [2]] : !apart into !panels
+  util.return %panels : !panels
+}}
+"""
+
+
+def _plain(call: _Call) -> Any:
+    """The convolution by ops of the compiler's own, and the steps after it as one op of linalg."""
     from aotpipe.backends.iree.lower.region_borders import convert, to_builtin
 
-    is_pointwise = conv.groups == 1 and prod((*conv.kernel, *conv.stride)) == 1
-    if is_pointwise:
-        x, weight = (to_builtin(operand) for operand in list(op.operands)[:2])
-        return convert(inlined(_matmul(conv), [x, weight]), op.results[0].type)
-    return _of_torch(conv, op)
+    conv, (x, weight, *more) = call.conv, call.tensors
+    if conv.groups == 1 and prod((*conv.kernel, *conv.stride)) == 1:
+        found = inlined(_matmul(conv), [to_builtin(x), to_builtin(weight)])
+    else:
+        found = to_builtin(inlined(_of_torch(conv, x, weight, call.result), [x, weight]))
+    if call.after.each:
+        found = inlined(_elementwise(conv, call.after), [found, *map(to_builtin, more)])
+    return convert(found, call.result.type)
+
+
+def _elementwise(conv: Convolution, after: Steps) -> str:
+    """The steps on each number of a result."""
+    sizes = [conv.size[0], *conv.counts]
+    shape = "x".join("?" if size is None else str(size) for size in sizes)
+    decided = [dim for dim, size in enumerate(sizes) if size is None]
+    found = "\n  ".join(
+        f"%at{dim} = arith.constant {dim} : index\n  %size{dim} = tensor.dim %v0, %at{dim} : !found"
+        for dim in decided
+    )
+    names = [
+        "v0",
+        *(f"c{each}" for each in range(after.channels)),
+        *(f"i{each}" for each in range(after.images)),
+    ]
+    types = ["!numbers" if name.startswith("c") else "!found" for name in names]
+    maps = ["#of_outputs" if name.startswith("c") else "#whole" for name in names]
+    given = {name: f"%{name}_in" for name in names}
+    lines, last = emitted(after, given, conv.element, conv.element, "s")
+    body = "\n    ".join(lines)
+    return f"""
+#whole = affine_map<(a, b, c, d, e) -> (a, b, c, d, e)>
+#of_outputs = affine_map<(a, b, c, d, e) -> (e)>
+!found = tensor<{shape}x{conv.outputs}x{conv.element}>
+!numbers = tensor<{conv.outputs}x{conv.element}>
+func.func private @call({", ".join(f"%{name}: {kind}" for name, kind in zip(names, types, strict=True))})
+    -> !found {{
+  {found}
+  %empty = tensor.empty({", ".join(f"%size{dim}" for dim in decided)}) : !found
+  %found = linalg.generic {{indexing_maps = [{", ".join(maps)}, #whole], iterator_types = ["parallel",
+      "parallel", "parallel", "parallel", "parallel"]}}
+      ins({", ".join(f"%{name}" for name in names)} : {", ".join(types)}) outs(%empty : !found) {{
+  ^bb0({", ".join(f"%{name}_in: {conv.element}" for name in names)}, %out: {conv.element}):
+    {body}
+    linalg.yield {last} : {conv.element}
+  }} -> !found
+  return %found : !found
+}}
+"""
 
 
 def _matmul(conv: Convolution) -> str:
@@ -180,15 +282,15 @@ func.func private @call(%x: !x, %weight: !weight) -> !found {{
 """
 
 
-def _of_torch(conv: Convolution, op: Any) -> Any:
-    """By an op of torch's, with the channels before the sizes."""
-    x, weight, found = (str(value.type) for value in (op.operands[0], op.operands[1], op.results[0]))
+def _of_torch(conv: Convolution, *values: Any) -> str:
+    """By an op of torch's, with the channels before the sizes, of images and weights to a result."""
+    x, weight, found = (str(value.type) for value in values)
     moved = _vtensor(conv.element, conv.size[0], conv.size[4], *conv.size[1:4])
     made = _vtensor(conv.element, conv.size[0], conv.outputs, *conv.counts)
     stride, dilation = (
         _list_of(name, each) for name, each in (("stride", conv.stride), ("spread", conv.dilation))
     )
-    text = f"""
+    return f"""
 func.func private @call(%x: {x}, %weight: {weight}) -> {found} {{
   {_list_of("first", (0, 4, 1, 2, 3))}
   {_list_of("last", (0, 2, 3, 4, 1))}
@@ -206,7 +308,6 @@ func.func private @call(%x: {x}, %weight: {weight}) -> {found} {{
   return %found : {found}
 }}
 """
-    return inlined(text, list(op.operands)[:2])
 
 
 def _vtensor(element: str, *sizes: int | None) -> str:

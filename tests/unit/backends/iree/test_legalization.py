@@ -12,7 +12,14 @@ import torch
 
 import aotpipe
 from aotpipe.backends.iree import legalization
-from aotpipe.backends.iree.tuning import convolution, kernels, layouts, row_indices, vector_products
+from aotpipe.backends.iree.tuning import (
+    convolution,
+    kernels,
+    layouts,
+    row_indices,
+    steps_after,
+    vector_products,
+)
 from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -34,6 +41,7 @@ def test_convolutions_what_reads_them_and_long_sums_differ() -> None:
         layouts.keep_channels_last,
         vector_products.as_sums,
         kernels.products,
+        steps_after.take,
         row_indices.as_rows,
     )
     assert not legalization.GPU.entry_passes

@@ -19,7 +19,7 @@ class Model(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.count += 1
-        y = (x @ self.weight).exp()
+        y = (x @ self.weight).log1p()
         more, less = torch.cond(x.sum() > 9, lambda y: (y + 1, y - 1), lambda y: (y * 2, y * 3), (y,))
         return (more + less)[:, : x.shape[0]] * self.count
 
@@ -48,7 +48,7 @@ def test_values_and_what_they_are_computed_from(probes: Probes):
     assert set(parents) == set(probes.order)
     places = {name: number for number, name in enumerate(probes.order)}
     assert all(places[parent] < places[name] for name in parents for parent in parents[name])
-    [product] = parents[named(probes, "exp")]
+    [product] = parents[named(probes, "log1p")]
     assert probes.place(product).op == "aten.squeeze.dim"
     last = probes.value_of("output")
     assert last is not None
@@ -60,25 +60,25 @@ def test_values_and_what_they_are_computed_from(probes: Probes):
 def test_a_program_gives_what_float64_gives_after_the_calls_before(probes: Probes):
     last = probes.value_of("output")
     assert last is not None
-    probe = probes.program([named(probes, "exp"), last])
+    probe = probes.program([named(probes, "log1p"), last])
     [entry] = probe.legal.entries
     assert [spec.name for spec in entry.signature.inputs] == ["state.count", "x"]
     assert probe.golden.inputs["state.count"] == 2
-    exact = np.exp(X.astype(np.float64) @ np.full((4, 4), np.float32(0.1), np.float64))
-    np.testing.assert_array_equal(probe.golden.outputs[named(probes, "exp")], exact.astype(np.float32))
+    exact = np.log1p(X.astype(np.float64) @ np.full((4, 4), np.float32(0.1), np.float64))
+    np.testing.assert_array_equal(probe.golden.outputs[named(probes, "log1p")], exact.astype(np.float32))
     wanted = (exact * 5)[:, :3] * 3
     np.testing.assert_allclose(probe.golden.outputs[last], wanted, rtol=1e-7)
     assert probe.golden.allowed[last][1] > 0
 
 
 def test_an_op_alone_takes_what_torch_computes_for_it(probes: Probes):
-    probe = probes.alone(named(probes, "exp"))
+    probe = probes.alone(named(probes, "log1p"))
     [entry] = probe.legal.entries
     assert entry.weights == ()
     [given] = probe.golden.inputs.values()
     np.testing.assert_allclose(given, X @ np.full((4, 4), 0.1, np.float32), rtol=1e-6, atol=1e-7)
     [wanted] = probe.golden.outputs.values()
-    np.testing.assert_array_equal(wanted, np.exp(given.astype(np.float64)).astype(np.float32))
+    np.testing.assert_array_equal(wanted, np.log1p(given.astype(np.float64)).astype(np.float32))
     assert [node.op for node in entry.graph.graph.nodes] == ["placeholder", "call_function", "output"]
 
 
