@@ -42,6 +42,10 @@ class Emitter:
             node.meta["stack_trace"] = self._cause.meta["stack_trace"]
         return node
 
+    def contiguous(self, node: Node) -> Node:
+        """Insert a copy whose elements lie in the order of the dims, of which torch has any view."""
+        return self(torch.ops.aten.clone.default, node, memory_format=torch.contiguous_format)
+
     def evaluate(self, node: Node, change: Callable[[Any], Any] = lambda value: value) -> object:
         """What an op gives for the fake values of its arguments, each of them changed first."""
         assert callable(node.target)

@@ -173,13 +173,13 @@ class _Images:
     def _view(self, emit: Emitter, node: Node) -> Node | None:
         """Sizes that are joined or split, of the same batch and channels."""
         [x] = [each for each in node.all_input_nodes if each in self._last]
-        given, made = value_of(x).shape, value_of(node).shape
-        if len(made) < 3 or not all(statically_known_true(given[dim] == made[dim]) for dim in (0, 1)):
+        given, made, sizes = value_of(x).shape, value_of(node).shape, _args(node)[1]
+        is_kept = len(made) > 2 and all(statically_known_true(given[dim] == made[dim]) for dim in (0, 1))
+        if not is_kept or any(isinstance(size, int) and size < 0 for size in sizes):
+            # Torch has no view of all numbers in an order that they do not lie in.
+            node.replace_input_with(x, emit.contiguous(x))
             return None
-        sizes = _args(node)[1]
-        if any(isinstance(size, int) and size < 0 for size in sizes):
-            return None
-        return emit(_VIEW, self._last[x], [sizes[0], *sizes[2:], sizes[1]])
+        return emit(_VIEW, emit.contiguous(self._last[x]), [sizes[0], *sizes[2:], sizes[1]])
 
     def _reduced(self, emit: Emitter, node: Node) -> Node | None:
         x, dims, *keeps = _args(node)

@@ -225,7 +225,7 @@ class _Region:
         x, weight, *rest = self._conv.args
         tensors = [x, weight]
         tensors += [emit(_ATEN.view.default, node, [shape[-1]]) for node in channels]
-        tensors += [emit(_ATEN.view.default, node, shape) for node in images]
+        tensors += [emit(_ATEN.view.default, emit.contiguous(node), shape) for node in images]
         new = emit(OP, tensors, *rest, len(channels), str(Steps(each, len(channels), len(images))))
         for view in self._views(out):
             new = emit(view.target, new, *view.args[1:])

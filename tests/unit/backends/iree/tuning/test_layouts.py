@@ -77,6 +77,10 @@ def exchanged(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(2, 3) + x.permute(0, 1, 3, 2)
 
 
+def flattened(x: torch.Tensor) -> torch.Tensor:
+    return F.relu(x).flatten(1).sin().reshape(x.shape)
+
+
 MOVED = [scaled, padded, where, pooled, flat, gated, rows]
 
 
@@ -99,7 +103,7 @@ class All(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(Between(body) for body in [*MOVED, turned, exchanged])
+        self.parts = nn.ModuleList(Between(body) for body in [*MOVED, turned, exchanged, flattened])
         self.joined = Between(joined, 12)
         self.line = nn.Sequential(nn.Conv1d(3, 6, 3), nn.ReLU(), nn.Conv1d(6, 4, 1))
         self.volume = nn.Sequential(nn.Conv3d(3, 6, 3, padding=1), nn.GELU(), nn.Conv3d(6, 4, 1))
@@ -126,7 +130,9 @@ def test_they_do_for_sizes_that_a_call_decides() -> None:
 @examples(quick=25, nightly=300)
 @given(data=st.data())
 def test_the_graph_computes_the_same_for_any_ops(data: Any) -> None:
-    chosen = data.draw(st.lists(st.sampled_from([*MOVED, turned, exchanged]), min_size=1, max_size=4))
+    chosen = data.draw(
+        st.lists(st.sampled_from([*MOVED, turned, exchanged, flattened]), min_size=1, max_size=4)
+    )
     torch.manual_seed(0)
 
     def body(x: torch.Tensor) -> torch.Tensor:
