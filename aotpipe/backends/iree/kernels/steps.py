@@ -30,7 +30,8 @@ _ONE: Final = {
     "erf": "math.erf",
 }
 _COMPARE: Final = {"lt": "olt", "gt": "ogt", "le": "ole", "ge": "oge"}
-NAMES: Final = frozenset((*_TWO, *_ONE, *_COMPARE, "relu", "leaky_relu", "gelu", "sigmoid", "where"))
+_LARGEST: Final = 3.4028234663852886e38
+"""The largest float32: no larger number has a constant of this type."""
 
 Operand = str | float
 
@@ -67,7 +68,7 @@ class Steps:
 
 def is_number(value: object) -> bool:
     """Whether a step may have it as an operand."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def emitted(

@@ -21,7 +21,7 @@ from torch.fx import Node
 from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
-from aotpipe.backends.iree.tuning.depthwise_sums import cut
+from aotpipe.backends.iree.tuning.depthwise_sums import Window, cut
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, ops
 from aotpipe.passes.decompositions.entries import HALF, static
@@ -55,8 +55,7 @@ def _fake(
     x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], dilation: Sequence[int], groups: int
 ) -> torch.Tensor:
     batch, *sizes, _ = x.shape
-    each = zip(sizes, weight.shape[2:], stride, dilation, strict=True)
-    counts = [(size - spread * (width - 1) - 1) // step + 1 for size, width, step, spread in each]
+    counts = Window(weight.shape[2:], stride, dilation).counts(sizes)
     return x.new_empty(batch, *counts, weight.shape[0])
 
 
@@ -78,11 +77,8 @@ def convolution(given: Convolution) -> Any:
         return NotImplemented  # depthwise
     if len(sizes) == 3 and not static(sizes[0]):
         return NotImplemented
-    each = zip(sizes, padding, kernel, stride, dilation, strict=True)
-    counts = [
-        (size + 2 * border - spread * (width - 1) - 1) // step + 1
-        for size, border, width, step, spread in each
-    ]
+    reached = [size + 2 * border for size, border in zip(sizes, padding, strict=True)]
+    counts = Window(kernel, stride, dilation).counts(reached)
     # A size that varies is never 0 here: eager refuses it.
     if min([1, *filter(static, (*counts, x.shape[0], x.shape[1], outputs))]) < 1:
         return NotImplemented

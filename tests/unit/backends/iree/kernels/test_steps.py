@@ -27,12 +27,12 @@ def test_steps_are_read_as_they_are_written() -> None:
     assert Steps.parse(str(EACH), 1, 0) == EACH
 
 
-@pytest.mark.parametrize("value", [1, 0.5, -2.0])
+@pytest.mark.parametrize("value", [1, 0.5, -2.0, -3.4028234663852886e38])
 def test_a_number_is_an_operand(value: float) -> None:
     assert steps.is_number(value)
 
 
-@pytest.mark.parametrize("value", [True, float("inf"), float("nan"), "v0", None])
+@pytest.mark.parametrize("value", [True, 1e39, float("inf"), float("nan"), "v0", None])
 def test_others_are_none(value: object) -> None:
     assert not steps.is_number(value)
 
