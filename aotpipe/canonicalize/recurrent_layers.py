@@ -2,10 +2,8 @@
 
 `KERNELS` gives for each op a function of the op's own arguments, written with torch calls. The inputs of all
 time steps are projected by one matmul before the loop, so that an iteration multiplies the hidden state only.
-Where the length is known an iteration takes several steps, as an iteration of its own costs as much as the
-step (an LSTM of 128 features takes half the time by IREE 3.13, at batch 1), and a sequence of a few steps
-gets no loop. `scanned()` lets torch trace these layers so: its own kernels write out every time step, which
-takes minutes for a long sequence and fixes its length.
+A single step gets no loop. `scanned()` lets torch trace these layers so: its own kernels write out every time
+step, which takes minutes for a long sequence and fixes its length.
 """
 
 from __future__ import annotations
@@ -131,53 +129,21 @@ def _over_time(steps: Steps, state: State, is_reverse: bool) -> tuple[torch.Tens
     """Run the steps, from the last one where reverse; the outputs stand in the order of the inputs."""
     cell, inputs, weights = steps
     length: int | torch.SymInt = inputs.shape[0]
-    inputs = inputs.flip(0) if is_reverse and length != 1 else inputs
-    if isinstance(length, int):
-        # A divisor of the length, if there is one: each step more takes longer to compile.
-        many = max((count for count in range(5, 11) if length % count == 0), default=8)
-        # What fills no iteration comes first.
-        alone = length % many if length > many else length
-        outputs = []
-        if alone:
-            state, first = _in_turn(cell, inputs[:alone], weights, state)
-            outputs.append(first)
-        if length > alone:
-            iterations = inputs[alone:].reshape(-1, many, *inputs.shape[1:])
-            state, rows = _scanned(partial(_in_turn, cell), iterations, weights, state)
-            outputs.append(rows.flatten(0, 1))
-        output = torch.cat(outputs) if len(outputs) > 1 else outputs[0]
-    else:
-        state, output = _scanned(partial(_one, cell), inputs, weights, state)
-    return output.flip(0) if is_reverse and length != 1 else output, state
+    if isinstance(length, int) and length == 1:
+        state = cell(state, inputs[0], weights)
+        return state[0].unsqueeze(0), state
+    state, output = _scanned(cell, inputs.flip(0) if is_reverse else inputs, weights, state)
+    return output.flip(0) if is_reverse else output, state
 
 
-def _one(cell: Cell, inputs: torch.Tensor, weights: Weights, state: State) -> tuple[State, torch.Tensor]:
-    """One step, and its output, which shares no memory with the state: a scan's results must not."""
-    state = cell(state, inputs, weights)
-    return state, state[0].clone()
-
-
-def _in_turn(cell: Cell, inputs: torch.Tensor, weights: Weights, state: State) -> tuple[State, torch.Tensor]:
-    """Steps one after another, and their outputs along a new first dim."""
-    outputs = []
-    for row in inputs.unbind():
-        state = cell(state, row, weights)
-        outputs.append(state[0])
-    return state, torch.stack(outputs)
-
-
-def _scanned(
-    iteration: Callable[[torch.Tensor, Weights, State], tuple[State, torch.Tensor]],
-    inputs: torch.Tensor,
-    weights: Weights,
-    state: State,
-) -> tuple[State, torch.Tensor]:
-    """An iteration for each row of the inputs: the last state, and the outputs along a new first dim."""
+def _scanned(cell: Cell, inputs: torch.Tensor, weights: Weights, state: State) -> tuple[State, torch.Tensor]:
+    """A step for each row of the inputs: the last state, and the outputs along a new first dim."""
     count = len(state)
 
     def body(*operands: torch.Tensor) -> State:
-        following, output = iteration(operands[count], operands[count + 1 :], operands[:count])
-        return (*following, output)
+        following = cell(operands[:count], operands[count], operands[count + 1 :])
+        # The output shares no memory with the state: a scan's results must not.
+        return (*following, following[0].clone())
 
     *last, outputs = scan_op(body, list(state), [inputs], tuple(weights))
     return tuple(last), outputs

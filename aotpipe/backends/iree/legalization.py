@@ -27,6 +27,7 @@ from aotpipe.backends.iree.tuning import (
     kernels,
     layouts,
     pools,
+    recurrences,
     row_indices,
     steps_after,
     vector_products,
@@ -174,6 +175,7 @@ CPU: Final = replace(
         kernels.products,
         steps_after.take,
         row_indices.as_rows,
+        recurrences.take,
     ),
 )
 GPU: Final = replace(

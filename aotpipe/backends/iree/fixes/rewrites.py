@@ -10,7 +10,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
+
+_ERASED: Final = (
+    "torch.",
+    "torch_c.",
+    "tensor.",
+    "hal.tensor.",
+    "flow.tensor.",
+    "util.optimization_barrier",
+    "scf.for",
+)
+"""Ops, by how their names begin, that do nothing where nothing reads their results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,34 @@ def replace_uses(value: Any, make: Callable[[], Any]) -> None:
         other = make()
     for use in uses:
         use.owner.operands[use.operand_number] = other
+
+
+def erase_unread(values: Sequence[Any]) -> None:
+    """Erase the ops of values that nothing reads, and what nothing reads then.
+
+    Loops over buffers and the barriers around these are among them: the compiler would run them.
+    """
+    waiting = _owners(values)
+    while waiting:
+        op = waiting.pop()
+        if any(list(result.uses) for result in op.results) or not op.name.startswith(_ERASED):
+            continue
+        inner = list(ops_in(op))
+        around = _owners([operand for each in inner for operand in each.operands])
+        around = [owner for owner in around if owner not in inner and owner not in waiting]
+        op.erase()
+        waiting += around
+
+
+def _owners(values: Sequence[Any]) -> list[Any]:
+    """The ops that give some values, each once."""
+    found: list[Any] = []
+    for value in values:
+        # Of a block's argument it is the block.
+        owner = getattr(value.owner, "operation", None)
+        if owner is not None and owner not in found:
+            found.append(owner)
+    return found
 
 
 def fusion_barrier(value: Any, sizes: Sequence[Any]) -> Any:

@@ -210,7 +210,6 @@ class _Text:
 !tile = {self._tensor((None, self.widths, tiles.width if self.is_full else None))}
 !numbers = {self._tensor((self.panels[0], tiles.width))}
 !vector = vector<{tiles.lanes}x{conv.element}>
-!bools = vector<{tiles.lanes}xi1>
 !reads = !iree_tensor_ext.dispatch.tensor<readonly:!x>
 !reads_panels = !iree_tensor_ext.dispatch.tensor<readonly:!w>
 !reads_numbers = !iree_tensor_ext.dispatch.tensor<readonly:!numbers>
@@ -526,7 +525,8 @@ util.func private @call(%x: !x, %w: !w{parameters}) -> !out {{
             f"%{own}i{number} = vector.transfer_read %i{number}[{at}], %zero {bounds} : !out, !vector"
             for number in range(self.after.images)
         ]
-        steps, value = emitted(self.after, names, "!vector", self.conv.element, own)
+        kind = f"vector<{self.tiles.lanes}x{self.conv.element}>"
+        steps, value = emitted(self.after, names, kind, self.conv.element, own)
         return [*lines, *steps], value
 
 

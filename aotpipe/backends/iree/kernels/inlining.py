@@ -7,7 +7,16 @@ from typing import Any
 
 
 def inlined(text: str, operands: Sequence[Any]) -> Any:
-    """Emit the body of the last function of a module's text; what it returns.
+    """Emit the body of the last function of a module's text; the value that it returns.
+
+    See `all_inlined`.
+    """
+    [found] = all_inlined(text, operands)
+    return found
+
+
+def all_inlined(text: str, operands: Sequence[Any]) -> list[Any]:
+    """Emit the body of the last function of a module's text; the values that it returns.
 
     The executables before it join the module around, each once. An op with a region reads nothing from
     around it.
@@ -37,4 +46,4 @@ def inlined(text: str, operands: Sequence[Any]) -> Any:
         for position, operand in enumerate(op.operation.operands):
             clone.operands[position] = given(operand)
         values += zip(op.operation.results, clone.results, strict=True)
-    return given(op.operation.operands[0])
+    return [given(operand) for operand in op.operation.operands]

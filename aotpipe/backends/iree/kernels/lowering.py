@@ -12,16 +12,19 @@ from functools import partial
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from aotpipe.backends.iree.fixes.rewrites import Rewrite, replace_uses
-from aotpipe.backends.iree.kernels import convolution
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, erase_unread, replace_uses
+from aotpipe.backends.iree.kernels import convolution, recurrence_text
 from aotpipe.backends.iree.kernels.convolution import Convolution, Registers, Tiling
-from aotpipe.backends.iree.kernels.inlining import inlined
+from aotpipe.backends.iree.kernels.inlining import all_inlined, inlined
+from aotpipe.backends.iree.kernels.recurrence import Recurrence
+from aotpipe.backends.iree.kernels.recurrence_text import Panels
 from aotpipe.backends.iree.kernels.steps import Steps, emitted
 from aotpipe.core.targets import Target
 from aotpipe.runtime import toolchain
 
 _OP: Final = "torch.aotpipe.convolution_channels_last"
 _WITH_STEPS: Final = "torch.aotpipe.convolution_with_steps"
+_RECURRENCE: Final = "torch.aotpipe.recurrence"
 _AVX512: Final = Registers(16, 32)
 _AVX: Final = Registers(8, 16)
 _SSE: Final = Registers(4, 16)
@@ -33,7 +36,7 @@ def rewrite(targets: Sequence[Target]) -> Rewrite:
     return Rewrite(
         ("torch.operator",),
         partial(_rewrite, registers(targets)),
-        seen_as=re.compile(rb"torch\.aotpipe\.convolution_"),
+        seen_as=re.compile(rb"torch\.aotpipe\.(?:convolution_|recurrence)"),
     )
 
 
@@ -55,12 +58,51 @@ def _registers(target: Target) -> Registers | None:
 
 
 def _rewrite(has: Registers | None, op: Any) -> bool:
+    if op.attributes["name"].value == _RECURRENCE:
+        _recur(has, op)
+        return True
     call = _Call.of(op)
     if call is None:
         return False
     replace_uses(op.results[0], partial(_plain, call) if has is None else partial(_kernel, has, call))
     op.erase()
     return True
+
+
+def _recur(has: Registers | None, op: Any) -> None:
+    """Have a scan computed by a kernel, if there is one, and else by its loop."""
+    from iree.compiler import ir
+
+    *lists, steps = op.operands
+    results, *tensors = (list(each.owner.operands) for each in lists)
+    # A list of one has no op that takes it apart.
+    [unpacked] = [use.owner for use in op.result.uses]
+    found = results
+    if has is not None:
+        recurrence = Recurrence.parse(steps.owner.attributes["value"].value)
+        with ir.InsertionPoint(op), op.location:
+            found = _recurrence(has, recurrence, tensors, [each.type for each in results])
+    for own, other in zip(unpacked.results, found, strict=True):
+        own.replace_all_uses_with(other)
+    unpacked.erase()
+    erase_unread([op.result])
+
+
+def _recurrence(
+    has: Registers, recurrence: Recurrence, tensors: list[list[Any]], types: list[Any]
+) -> list[Any]:
+    """Emit the kernel's call: the tensors that the op has, and the types of its results."""
+    from aotpipe.backends.iree.lower.region_borders import convert, dim_size, to_builtin
+
+    carries, rows, vectors, matrices = (list(map(to_builtin, each)) for each in tensors)
+    length, batch = (None if rows[0].type.is_dynamic_dim(dim) else rows[0].type.shape[dim] for dim in (0, 1))
+    decided = [dim_size(rows[0], dim) for dim, size in enumerate((length, batch)) if size is None]
+    name = f"scan_{hashlib.sha256(f'{recurrence}{length}{batch}'.encode()).hexdigest()[:16]}"
+    kernel = recurrence_text.kernel(recurrence, length, batch, has, name)
+    for place, panels in kernel.panels.items():
+        matrices[place] = inlined(_panels_of_matrix(recurrence.matrices[place], panels), [matrices[place]])
+    found = all_inlined(kernel.text, [*carries, *rows, *vectors, *matrices, *decided])
+    return [convert(each, kind) for each, kind in zip(found, types, strict=True)]
 
 
 class _Call(NamedTuple):
@@ -184,6 +226,26 @@ util.func private @pack(%given: !given) -> !panels {{
   %apart = tensor.expand_shape %whole [[0], [1, 2]] output_shape [{groups}, {tiles.panels}, {tiles.width}]
       : !whole into !apart
   %panels = tensor.collapse_shape %apart [[0, 1], [2]] : !apart into !panels
+  util.return %panels : !panels
+}}
+"""
+
+
+def _panels_of_matrix(sizes: tuple[int, int], panels: Panels) -> str:
+    """A matrix `[rows, parts * columns]` as `[panels, rows, parts * width]`."""
+    rows, columns = sizes
+    parts, number, width = panels
+    return f"""
+!given = tensor<{rows}x{columns}xf32>
+!apart = tensor<{rows}x{parts}x{number}x{width}xf32>
+!turned = tensor<{number}x{rows}x{parts}x{width}xf32>
+!panels = tensor<{number}x{rows}x{parts * width}xf32>
+util.func private @pack(%given: !given) -> !panels {{
+  %apart = tensor.expand_shape %given [[0], [1, 2, 3]] output_shape [{rows}, {parts}, {number}, {width}]
+      : !given into !apart
+  %empty = tensor.empty() : !turned
+  %turned = linalg.transpose ins(%apart : !apart) outs(%empty : !turned) permutation = [2, 0, 1, 3]
+  %panels = tensor.collapse_shape %turned [[0], [1], [2, 3]] : !turned into !panels
   util.return %panels : !panels
 }}
 """

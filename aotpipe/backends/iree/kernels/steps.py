@@ -79,12 +79,12 @@ def emitted(
     Args:
         steps: The steps.
         names: The names of `v0`, `c0`, `i0` and so on.
-        kind: The type of the values: `f32` or a vector's.
+        kind: The type of the values: `f32`, or `vector<16xf32>`.
         element: The type of one number.
         prefix: What the names of the new values begin with.
     """
     known, lines = dict(names), []
-    bools = "i1" if kind == element else "!bools"
+    bools = kind.replace(element, "i1")
 
     def constant(value: float, name: str) -> str:
         number = f"{float(value):.17e}"

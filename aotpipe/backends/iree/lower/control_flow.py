@@ -22,9 +22,10 @@ The subgraphs must be functional. What has no lowering raises `ControlFlowError`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
-from iree.compiler.dialects import scf
+import torch
+from iree.compiler.dialects import arith, scf
 from iree.compiler.ir import InsertionPoint, IntegerType, Location, Type, Value
 from torch import fx
 
@@ -33,9 +34,16 @@ from aotpipe.backends.iree.lower import region_borders as border
 from aotpipe.backends.iree.lower.host_scalars import hosted_carries, number_dtype
 from aotpipe.backends.iree.lower.region_borders import ControlFlowError, Slots
 from aotpipe.backends.iree.lower.regions import RegionImporter
+from aotpipe.backends.iree.tuning import recurrences
 from aotpipe.passes import hops
+from aotpipe.passes.scalars import value_of
 
 Trip = Callable[[Slots, list[Value]], Slots]
+
+
+_MOST_TOGETHER: Final = 10
+_MOST_NODES: Final = 800
+"""Nodes of all trips that stand in a loop one after another: each takes the compiler some milliseconds."""
 
 
 class ControlFlowImporter(RegionImporter):
@@ -122,7 +130,9 @@ class ControlFlowImporter(RegionImporter):
             types = self._slot_types(node, live, *sides, inits=inits)
             results = node.meta["val"]
             stacked = [results[at] if at in used else None for at in range(len(inits), len(results))]
-            self._bind_results(node, self._for_each(xs, inits, types, body, stacked, trip))
+            many = 1 if recurrences.is_taken(node) else _together(body, value_of(rows[0]).shape[0])
+            found = self._for_each(xs, inits, types, body, stacked, trip, many=many)
+            self._bind_results(node, found)
 
     _import_hop_map_impl = _import_hop_scan
 
@@ -154,6 +164,7 @@ class ControlFlowImporter(RegionImporter):
         trip: Trip,
         *,
         seeded: bool = False,
+        many: int = 1,
     ) -> Slots:
         """Emit a loop over dim 0 of `xs` that carries values and stacks outputs along a new dim 0.
 
@@ -166,6 +177,7 @@ class ControlFlowImporter(RegionImporter):
             trip: Emits one trip from the carries and a row of each of `xs`; gives the next carries, then the
                 outputs.
             seeded: Whether the first row of each output is its carry's init, so that no trip makes it.
+            many: How many trips stand in the loop one after another; it divides the size of dim 0.
 
         Returns:
             The last carries, then the stacked outputs.
@@ -186,17 +198,32 @@ class ControlFlowImporter(RegionImporter):
         carries = border.Carries(types)
         starts = [*border.pack(border.present(carries.own(inits))), *self._leave(stacks, stack_types)]
         first = border.index_constant(int(seeded))
-        loop = scf.ForOp(first, border.dim_size(sources[0], 0), border.index_constant(1), starts)
+        loop = scf.ForOp(first, border.dim_size(sources[0], 0), border.index_constant(many), starts)
         with InsertionPoint(loop.body):
             index, *arguments = loop.body.arguments
-            last = self._enter(arguments, slots, vals)
-            rows = [border.extract_row(source, index) for source in sources]
-            outputs = trip(last[: len(inits)], rows)
-            for position in range(len(inits), len(slots)):
-                stack = last[position]
-                if stack is not None:
-                    outputs[position] = border.insert_row(outputs[position], stack, index)
+            outputs = self._enter(arguments, slots, vals)
+            for number in range(many):
+                at = arith.addi(index, border.index_constant(number)) if number else index
+                last, outputs = (
+                    outputs,
+                    trip(outputs[: len(inits)], [border.extract_row(x, at) for x in sources]),
+                )
+                for position in range(len(inits), len(slots)):
+                    stack = last[position]
+                    if stack is not None:
+                        outputs[position] = border.insert_row(outputs[position], stack, at)
             owned = carries.own(outputs[: len(inits)], arguments)
             grown = border.present(outputs[len(inits) :])
             scf.YieldOp([*border.pack(border.present(owned)), *map(border.hand_on, grown)])
         return self._enter(loop.results, slots, vals)
+
+
+def _together(body: fx.GraphModule, length: Any) -> int:
+    """How many trips of a scan an iteration of its loop has: the host waits for the carries of each."""
+    tensors = [each for each in liveness.fake_inputs(body) if isinstance(each, torch.Tensor)]
+    if not all(
+        isinstance(size, int) for size in (length, *(size for each in tensors for size in each.shape))
+    ):
+        return 1
+    counts = [count for count in range(1, _MOST_TOGETHER + 1) if length % count == 0]
+    return max(count for count in counts if count == 1 or count * len(body.graph.nodes) <= _MOST_NODES)

@@ -34,13 +34,13 @@ _MOST: Final = 24
 """Steps of a kernel, whose code has them once for each vector of a tile."""
 _PAIRS: Final = "add sub mul div lt gt le ge"
 _OTHERS: Final = "maximum minimum neg abs exp expm1 tanh erf relu leaky_relu gelu sigmoid"
-_OPS: Final = {
+NAMES: Final = {
     **{getattr(getattr(_ATEN, name), form): name for name in _PAIRS.split() for form in ("Scalar", "Tensor")},
     **{getattr(_ATEN, name).default: name for name in _OTHERS.split()},
     _ATEN.where.self: "where",
 }
 _CONSTANTS: Final = ops.overloads("full_like zeros_like ones_like")
-_COMPUTED: Final[dict[str, Any]] = {name: op for op, name in _OPS.items()}
+_COMPUTED: Final[dict[str, Any]] = {name: op for op, name in NAMES.items()}
 
 
 def _run(
@@ -156,7 +156,7 @@ class _Region:
                 return False
             self._operands[node] = float(number)  # type: ignore[arg-type]
             return True
-        name = _OPS.get(node.target)
+        name = NAMES.get(node.target)
         if name is None or node.kwargs or not self._is_of_one_shape(node):
             return False
         operands = [self._operand(each, node) for each in node.args]

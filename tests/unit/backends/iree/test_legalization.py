@@ -16,6 +16,7 @@ from aotpipe.backends.iree.tuning import (
     convolution,
     kernels,
     layouts,
+    recurrences,
     row_indices,
     steps_after,
     vector_products,
@@ -43,6 +44,7 @@ def test_convolutions_what_reads_them_and_long_sums_differ() -> None:
         kernels.products,
         steps_after.take,
         row_indices.as_rows,
+        recurrences.take,
     )
     assert not legalization.GPU.entry_passes
     assert legalization.CPU.program_passes == (*legalization.GPU.program_passes, split_reductions.widen)

@@ -14,8 +14,8 @@ import numpy as np
 from aotpipe.backends.iree.compile import attempts
 
 
-def computed(text: str, calls: list[list[np.ndarray[Any, Any]]]) -> list[np.ndarray[Any, Any]]:
-    """What the one function of a text gives for each call."""
+def computed(text: str, calls: list[list[np.ndarray[Any, Any]]]) -> list[Any]:
+    """What the one function of a text gives for each call: an array, or a list of several."""
     text = re.sub(r"util\.func private @\w+", "util.func public @forward", text)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "module.mlir").write_text(text)
@@ -34,4 +34,10 @@ def computed(text: str, calls: list[list[np.ndarray[Any, Any]]]) -> list[np.ndar
     config = rt.Config("local-task")
     module = rt.VmModule.copy_buffer(config.vm_instance, payload)
     forward = rt.load_vm_module(module, config).forward
-    return [np.array(forward(*call).to_host()) for call in calls]
+    return [_on_host(forward(*call)) for call in calls]
+
+
+def _on_host(found: Any) -> Any:
+    return (
+        [_on_host(each) for each in found] if isinstance(found, tuple | list) else np.array(found.to_host())
+    )

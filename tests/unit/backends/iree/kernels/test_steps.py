@@ -38,11 +38,10 @@ def test_others_are_none(value: object) -> None:
 
 
 def test_they_compute_what_torch_does() -> None:
-    lines, last = steps.emitted(EACH, {"v0": "%x", "c0": "%y"}, "!v", "f32", "s")
+    lines, last = steps.emitted(EACH, {"v0": "%x", "c0": "%y"}, "tensor<5xf32>", "f32", "s")
     body = "\n".join(lines)
     text = f"""
 !v = tensor<5xf32>
-!bools = tensor<5xi1>
 util.func private @call(%x: !v, %y: !v) -> !v {{
   {body}
   util.return {last} : !v

@@ -17,7 +17,7 @@ from aotpipe.core.dims import Dim
 from aotpipe.core.signature import Signature, TensorSpec
 from aotpipe.core.stages import Legal, LegalEntry
 from aotpipe.errors import LowerFailed
-from tests.programs.through import check
+from tests.programs.through import check, legal
 from tests.sweep import sweep
 
 BATCH = Dim("batch", min=1, max=16)
@@ -293,6 +293,11 @@ def a_branch_over_what_a_weight_gave_with_another_weight(self, x, n):
     return torch.cond(n > 0, lambda: given @ self.square, lambda: given - self.weight)
 
 
+@case((rows(12, 3), rows(3)))
+def scanned_several_trips_at_once(self, x, w):
+    return scan(lambda c, r: (c.cumsum(0) * 0.1 + r * w, c * 2), x[0] * 1, x, dim=0)
+
+
 @case(*WITH_VECTOR, dynamic=ROWS, slow=True)
 def scanned_from_the_end(self, x, w):
     return scan(lambda c, r: (c + r * w, c * 2), x[0], x, dim=0, reverse=True)
@@ -396,3 +401,13 @@ def test_an_op_without_a_lowering_is_named_with_its_line() -> None:
     with pytest.raises(LowerFailed, match="wrap_with_autocast") as raised:
         importer.lower(_legal(program.graph_module))
     assert raised.value.exit_code == 30
+
+
+@pytest.mark.parametrize(("length", "together"), [(12, 6), (11, 1), (40, 10), (7, 7)])
+def test_a_scan_of_known_length_has_several_trips_in_an_iteration(length: int, together: int) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return scan(lambda c, r: (c.cumsum(0) + r, c * 2), x[0] * 1, x, dim=0)
+
+    text = importer.lower(legal(Model(), (rows(length, 3),))).module.decode()
+    assert text.count("torch.aten.cumsum") == together
