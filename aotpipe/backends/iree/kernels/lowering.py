@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, erase_unread, replace_uses
-from aotpipe.backends.iree.kernels import convolution, recurrence_text
+from aotpipe.backends.iree.kernels import convolution, recurrence_text, softmax
 from aotpipe.backends.iree.kernels.convolution import Convolution, Registers, Tiling
 from aotpipe.backends.iree.kernels.inlining import all_inlined, inlined
 from aotpipe.backends.iree.kernels.recurrence import Recurrence
@@ -24,6 +24,9 @@ from aotpipe.runtime import toolchain
 
 _OP: Final = "torch.aotpipe.convolution_channels_last"
 _WITH_STEPS: Final = "torch.aotpipe.convolution_with_steps"
+_SOFTMAX: Final = "torch.aten._softmax"
+_LEAST_SOFTENED: Final = 1 << 12
+"""Fewer numbers are softened in less time than one more dispatch takes."""
 _RECURRENCE: Final = "torch.aotpipe.recurrence"
 _AVX512: Final = Registers(16, 32)
 _AVX: Final = Registers(8, 16)
@@ -34,9 +37,9 @@ _NEON: Final = Registers(4, 32)
 def rewrite(targets: Sequence[Target]) -> Rewrite:
     """The rewrite of a lowered module for some targets that share a program."""
     return Rewrite(
-        ("torch.operator",),
+        ("torch.operator", _SOFTMAX),
         partial(_rewrite, registers(targets)),
-        seen_as=re.compile(rb"torch\.aotpipe\.(?:convolution_|recurrence)"),
+        seen_as=re.compile(rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\._softmax"),
     )
 
 
@@ -58,6 +61,8 @@ def _registers(target: Target) -> Registers | None:
 
 
 def _rewrite(has: Registers | None, op: Any) -> bool:
+    if op.name == _SOFTMAX:
+        return has is not None and _soften(has, op)
     if op.attributes["name"].value == _RECURRENCE:
         _recur(has, op)
         return True
@@ -65,6 +70,26 @@ def _rewrite(has: Registers | None, op: Any) -> bool:
     if call is None:
         return False
     replace_uses(op.results[0], partial(_plain, call) if has is None else partial(_kernel, has, call))
+    op.erase()
+    return True
+
+
+def _soften(has: Registers, op: Any) -> bool:
+    """Have a softmax over the last dim, of enough numbers, computed by a kernel."""
+    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, to_builtin
+
+    x, dim, _ = op.operands
+    found = builtin_type(x.type)
+    rank = found.rank
+    sizes: list[Any] = [None if found.is_dynamic_dim(each) else found.shape[each] for each in range(rank)]
+    if str(found.element_type) != "f32" or _numbers(dim)[0] not in (-1, rank - 1):
+        return False
+    if sizes[-1] is None or sizes[-1] < has.lanes or 0 in sizes:
+        return False
+    if None not in sizes and prod(sizes) < _LEAST_SOFTENED:
+        return False
+    text = softmax.text(sizes, has)
+    replace_uses(op.results[0], lambda: convert(inlined(text, [to_builtin(x)]), op.results[0].type))
     op.erase()
     return True
 
@@ -97,7 +122,9 @@ def _recurrence(
     carries, rows, vectors, matrices = (list(map(to_builtin, each)) for each in tensors)
     length, batch = (None if rows[0].type.is_dynamic_dim(dim) else rows[0].type.shape[dim] for dim in (0, 1))
     decided = [dim_size(rows[0], dim) for dim, size in enumerate((length, batch)) if size is None]
-    name = f"scan_{hashlib.sha256(f'{recurrence}{length}{batch}'.encode()).hexdigest()[:16]}"
+    sizes = "_".join("x".join(map(str, each)) for each in (recurrence.carries, recurrence.rows) if each)
+    digest = hashlib.sha256(f"{recurrence}{length}{batch}".encode()).hexdigest()[:8]
+    name = f"scan_{length or 'd'}x{batch or 'd'}_{sizes}_{digest}"
     kernel = recurrence_text.kernel(recurrence, length, batch, has, name)
     for place, panels in kernel.panels.items():
         matrices[place] = inlined(_panels_of_matrix(recurrence.matrices[place], panels), [matrices[place]])

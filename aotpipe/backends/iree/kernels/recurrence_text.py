@@ -342,32 +342,20 @@ class _Values:
             for sequence in sequences
         ]
         zeros = write.op(f"arith.constant dense<0.0> : {tile.type}")
-        index, found = write.new(), write.new()
-        sums = {key: write.new() for key in keys}
-        types = listed(tile.type for _ in keys)
-        write.emit(
-            f"{found}:{len(keys)} = scf.for {index} = {write.index(0)} to {write.index(reduced)} "
-            f"step {write.index(1)} iter_args({listed(f'{name} = {zeros}' for name in sums.values())}) "
-            f"-> ({types}) {{"
-        )
-        factors = [
-            write.read_number(kernel.row(value, sequence), write.plus(index, first), tile)
-            for sequence in sequences
-        ]
-        for each in summed:
-            for vector in vectors:
-                weights = self._weights(each, index, vector)
-                for sequence in sequences:
-                    key = (each.step, each.first, vector, sequence)
-                    # A CPU without a fused multiply-add would call a function for each of `math.fma`.
-                    product = write.op(
-                        f"arith.mulf {factors[sequence]}, {weights} fastmath<contract> : {tile.type}"
-                    )
-                    sums[key] = write.op(
-                        f"arith.addf {sums[key]}, {product} fastmath<contract> : {tile.type}"
-                    )
-        write.emit(f"scf.yield {listed(sums.values())} : {types}\n}}")
-        self._known |= {key: f"{found}#{place}" for place, key in enumerate(keys)}
+        with write.sums(write.index(reduced), 1, [zeros] * len(keys), tile.type) as (index, values):
+            sums = dict(zip(keys, values, strict=True))
+            factors = [
+                write.read_number(kernel.row(value, sequence), write.plus(index, first), tile)
+                for sequence in sequences
+            ]
+            for each in summed:
+                for vector in vectors:
+                    weights = self._weights(each, index, vector)
+                    for sequence in sequences:
+                        key = (each.step, each.first, vector, sequence)
+                        sums[key] = write.product_added(factors[sequence], weights, sums[key], tile)
+            values[:] = sums.values()
+        self._known |= dict(zip(keys, values, strict=True))
 
     def _weights(self, summed: Products, index: str, vector: int) -> str:
         """The numbers of a matrix that a number is multiplied by."""

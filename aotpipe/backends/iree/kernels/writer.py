@@ -101,6 +101,14 @@ class Writer:
         number = self.op(f"tensor.extract {value}[{listed([*row.indices, at])}] : {kind}")
         return self.op(f"vector.broadcast {number} : f32 to {tile.type}")
 
+    def product_added(self, left: str, right: str, to: str, tile: Tile) -> str:
+        """A product of two vectors and a third added, rounded once where a CPU can.
+
+        A CPU without such an op would call a function for each number of `math.fma`.
+        """
+        product = self.op(f"arith.mulf {left}, {right} fastmath<contract> : {tile.type}")
+        return self.op(f"arith.addf {to}, {product} fastmath<contract> : {tile.type}")
+
     def write(self, vector: str, row: Row, at: str, tile: Tile) -> None:
         """Put a vector into a row."""
         value, kind = self.after(row.memory)
@@ -112,19 +120,32 @@ class Writer:
     @contextmanager
     def loop(self, bound: str, step: int, written: Iterable[str]) -> Iterator[str]:
         """A loop up to a bound that writes to some memories; gives its index."""
+        with self.sums(bound, step, [], "", written) as (index, _):
+            yield index
+
+    @contextmanager
+    def sums(
+        self, bound: str, step: int, starts: Sequence[str], kind: str, written: Iterable[str] = ()
+    ) -> Iterator[tuple[str, list[str]]]:
+        """A loop that carries values of a type, too, from some starts; gives its index and the values.
+
+        The caller puts the next values in the list, which has those of the last trip after the loop.
+        """
         keys = list(dict.fromkeys(written))
         index, found = self.new(), self.new()
         inner = {key: self.new() for key in keys}
-        begun = listed(f"{inner[key]} = {self._memory[key]}" for key in keys)
-        types = listed(self._types[key] for key in keys)
+        values = [self.new() for _ in starts]
+        begun = [*zip(values, starts, strict=True), *((inner[key], self._memory[key]) for key in keys)]
+        types = listed([*(kind for _ in starts), *(self._types[key] for key in keys)])
         self.emit(
-            f"{found}:{len(keys)} = scf.for {index} = {self.index(0)} to {bound} step {self.index(step)} "
-            f"iter_args({begun}) -> ({types}) {{"
+            f"{found}:{len(begun)} = scf.for {index} = {self.index(0)} to {bound} step {self.index(step)} "
+            f"iter_args({listed(f'{own} = {start}' for own, start in begun)}) -> ({types}) {{"
         )
         self._memory |= inner
-        yield index
-        self.emit(f"scf.yield {listed(self._memory[key] for key in keys)} : {types}\n}}")
-        self._memory |= {key: f"{found}#{place}" for place, key in enumerate(keys)}
+        yield index, values
+        self.emit(f"scf.yield {listed([*values, *(self._memory[key] for key in keys)])} : {types}\n}}")
+        values[:] = [f"{found}#{place}" for place in range(len(starts))]
+        self._memory |= {key: f"{found}#{len(starts) + place}" for place, key in enumerate(keys)}
 
     @contextmanager
     def over(self, size: int, tile: Tile, written: Iterable[str]) -> Iterator[str]:
