@@ -13,7 +13,8 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, erase_unread, replace_uses
-from aotpipe.backends.iree.kernels import convolution, recurrence_text, softmax
+from aotpipe.backends.iree.kernels import batch_matmul, convolution, recurrence_text, softmax
+from aotpipe.backends.iree.kernels.batch_matmul import Matmul
 from aotpipe.backends.iree.kernels.convolution import Convolution, Registers, Tiling
 from aotpipe.backends.iree.kernels.inlining import all_inlined, inlined
 from aotpipe.backends.iree.kernels.recurrence import Recurrence
@@ -25,6 +26,10 @@ from aotpipe.runtime import toolchain
 _OP: Final = "torch.aotpipe.convolution_channels_last"
 _WITH_STEPS: Final = "torch.aotpipe.convolution_with_steps"
 _SOFTMAX: Final = "torch.aten._softmax"
+_BMM: Final = "torch.aten.bmm"
+_LEAST_ROWS: Final = 4
+"""Fewer rows are no more work than the reading of what multiplies them."""
+_LEAST_PRODUCTS: Final = 1 << 16
 _LEAST_SOFTENED: Final = 1 << 12
 """Fewer numbers are softened in less time than one more dispatch takes."""
 _RECURRENCE: Final = "torch.aotpipe.recurrence"
@@ -37,9 +42,9 @@ _NEON: Final = Registers(4, 32)
 def rewrite(targets: Sequence[Target]) -> Rewrite:
     """The rewrite of a lowered module for some targets that share a program."""
     return Rewrite(
-        ("torch.operator", _SOFTMAX),
+        ("torch.operator", _SOFTMAX, _BMM),
         partial(_rewrite, registers(targets)),
-        seen_as=re.compile(rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\._softmax"),
+        seen_as=re.compile(rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\.(?:_softmax|bmm)"),
     )
 
 
@@ -63,6 +68,8 @@ def _registers(target: Target) -> Registers | None:
 def _rewrite(has: Registers | None, op: Any) -> bool:
     if op.name == _SOFTMAX:
         return has is not None and _soften(has, op)
+    if op.name == _BMM:
+        return has is not None and _multiply(has, op)
     if op.attributes["name"].value == _RECURRENCE:
         _recur(has, op)
         return True
@@ -90,6 +97,36 @@ def _soften(has: Registers, op: Any) -> bool:
         return False
     text = softmax.text(sizes, has)
     replace_uses(op.results[0], lambda: convert(inlined(text, [to_builtin(x)]), op.results[0].type))
+    op.erase()
+    return True
+
+
+def _multiply(has: Registers, op: Any) -> bool:
+    """Have enough products of matrices computed by a kernel."""
+    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert
+
+    left, right = (builtin_type(each.type) for each in op.operands)
+    if str(left.element_type) != "f32" or any(map(left.is_dynamic_dim, (1, 2))) or right.is_dynamic_dim(2):
+        return False
+    known = [each.shape[0] for each in (left, right) if not each.is_dynamic_dim(0)]
+    matmul = Matmul(known[0] if known else None, left.shape[1], left.shape[2], right.shape[2])
+    products = (matmul.batch or 1) * matmul.rows * matmul.reduced * matmul.columns
+    if matmul.rows < _LEAST_ROWS or matmul.columns < has.lanes or products < _LEAST_PRODUCTS:
+        return False
+    text = batch_matmul.text(matmul, batch_matmul.tiling(matmul, has))
+
+    def multiplied() -> Any:
+        types = [
+            ir.RankedTensorType.get(sizes, left.element_type)
+            for sizes in ((first, matmul.rows, matmul.reduced), (first, matmul.reduced, matmul.columns))
+        ]
+        operands = [convert(each, kind) for each, kind in zip(op.operands, types, strict=True)]
+        return convert(inlined(text, operands), op.results[0].type)
+
+    from iree.compiler import ir
+
+    first = ir.ShapedType.get_dynamic_size() if matmul.batch is None else matmul.batch
+    replace_uses(op.results[0], multiplied)
     op.erase()
     return True
 
