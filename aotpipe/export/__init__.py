@@ -14,7 +14,7 @@ from torch.export.graph_signature import TensorArgument
 
 from aotpipe.canonicalize.state.slots import State
 from aotpipe.canonicalize.trace import decisions
-from aotpipe.core.signature import Constant
+from aotpipe.core.signature import Constant, guard_holds
 from aotpipe.core.stages import Canonical, CanonicalEntry, Exported, ExportedEntry, Finding
 from aotpipe.errors import ExportFailed
 from aotpipe.export import auto_dims, diagnosis, resized_examples, signatures, specializations, strategies
@@ -96,7 +96,7 @@ def _specialized(
             signature = specializations.guarded(one, made.program, made.signature, every)
         except (ExportFailed, specializations.Unsupported) as error:
             raise refused from error
-        pairs.append((one, replace(made, signature=signature)))
+        pairs.append((one, _of_one_size(one, replace(made, signature=signature), every)))
         # A program of other sizes has mostly the same to say.
         said = {(each.code, each.message) for each in findings}
         findings += [each for each in found if (each.code, each.message) not in said]
@@ -122,6 +122,29 @@ def _specialized(
             entry.finding("size-specializations", message + sizes_of_each, hint=hint, where=where)
         )
     return pairs, findings, state
+
+
+def _of_one_size(
+    entry: CanonicalEntry, made: ExportedEntry, every: Sequence[Mapping[str, int]]
+) -> ExportedEntry:
+    """The same program with a number for each Dim of which it takes one size alone; else the given one.
+
+    torch calls such a size a symbol in some shapes and a number in others, which the compilers take for two.
+    """
+    numbers = {symbol.name for symbol in made.signature.symbols if symbol.min == symbol.max}
+    dims = specializations.without(entry, numbers)
+    if dims == entry.dims:
+        return made
+    fixed = replace(entry, dims=dims)
+    try:
+        again, _, _ = _export_entry(fixed)
+        guards = specializations.guarded(fixed, again.program, again.signature, every).guards
+    except (ExportFailed, specializations.Unsupported):
+        return made
+    taken = [sizes for sizes in every if specializations.takes(entry, made.signature, sizes)]
+    if not all(guard_holds(guard, sizes) for guard in guards for sizes in taken):
+        return made
+    return replace(again, signature=made.signature)
 
 
 def _of_multiples(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -195,6 +195,14 @@ def _taken_along(entry: CanonicalEntry, signatures: Sequence[Signature], name: s
         for size in range(first, min(high, first + _MOST_SIZES) + 1)
         if any(takes(entry, signature, {**example, name: size}) for signature in signatures)
     ]
+
+
+def without(entry: CanonicalEntry, names: Collection[str]) -> dict[str, dict[int, Dim | Auto]]:
+    """The Dims of an entry point but those of some names, whose sizes are the example's."""
+    return {
+        name: {axis: dim for axis, dim in axes.items() if not (isinstance(dim, Dim) and dim.name in names)}
+        for name, axes in entry.dims.items()
+    }
 
 
 def is_fixed(entry: CanonicalEntry, signatures: Sequence[Signature]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
-from aotpipe.core.signature import TensorSpec
+from aotpipe.core.signature import TensorSpec, dim_symbols, evaluate_dim
 from aotpipe.core.stages import LegalEntry
 from aotpipe.errors import LowerFailed
 from aotpipe.passes import hops, ops
@@ -61,9 +61,12 @@ def _broken_inputs(entry: LegalEntry, weights: Tensors, state: Tensors) -> Broke
             yield f"{node.name} is {_of_value(node.meta.get('val'))}, not {kind}", node
             return
     given = (*signature.state, *signature.tensor_inputs)
+    numbers = {symbol.name: symbol.min for symbol in signature.symbols if symbol.min == symbol.max}
     for node, spec in zip(nodes[len(entry.weights) :], given, strict=True):
         for dim, size in zip(spec.dims, node.meta["val"].shape, strict=True):
-            if isinstance(dim, str) and isinstance(size, int):
+            if not isinstance(dim, str) or not isinstance(size, int):
+                continue
+            if not dim_symbols(dim) <= numbers.keys() or evaluate_dim(dim, numbers) != size:
                 yield f"{node.name} is of size {size} where {dim} varies", node
 
 

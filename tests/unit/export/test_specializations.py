@@ -190,6 +190,25 @@ def test_sizes_that_are_all_multiples_are_traced_as_multiples(tmp_path: Path) ->
     assert {row.status for row in built.report.targets} == {"executed"}
 
 
+def heads(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Attention of each position to rows of its own; torch finds whether the length is 1."""
+    n = x.shape[1]
+    q = x.reshape(2, 2, n, 2, 8).permute(0, 3, 1, 2, 4).reshape(4, 2, n, 8)
+    return torch.einsum("bmid,bmijd->bmij", q * 0.5, y.expand(4, 2, n, 4, 8))
+
+
+def test_a_program_of_one_size_has_a_number_for_it(tmp_path: Path) -> None:
+    args, shapes = (torch.randn(2, 5, 32), torch.randn(4, 2, 1, 4, 8)), {"x": {1: Dim("length", max=6)}}
+    for entry in exported(heads, *args, shapes=shapes).entries:
+        ends = {(symbol.min, symbol.max) for symbol in entry.signature.symbols}
+        (x, _) = entry.program.graph.find_nodes(op="placeholder")
+        assert isinstance(x.meta["val"].shape[1], int) is (ends == {(1, 1)})
+    built = aotpipe.build(
+        heads, args=args, dynamic_shapes=shapes, targets=["iree-cpu-host"], out=tmp_path / "b", latency=False
+    )
+    assert {row.status for row in built.report.targets} == {"executed"}
+
+
 @pytest.mark.parametrize("block", [slow(16), 64])
 def test_multiples_of_two_long_ranges_are_found(block: int) -> None:
     """Of two thousand sizes that were drawn, hardly any was taken: such Dims were refused."""
