@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 # In this time programs come from the store, and no compiler finishes.
 _STORE_S: Final = 0.1
 _FILE: Final = "validated.json"
+_FIXED_SIGNS: Final = (
+    "fix the signs where the model takes the vectors:  `v = v * torch.where(v[..., :1, :] < 0, -1.0, 1.0)`"
+)
 Result = Validated | AotpipeError
 """A target's program that passed, or the error that stands in its place."""
 
@@ -171,10 +174,25 @@ def triangulated(
             opinions.append(other)
         else:
             said = [other] if other else []
-    said = [*outliers(opinions), *said]
+    free = _free_signs(ready) if failed else []
+    said = [*outliers(opinions), *said, *free]
     for error in failed.values():
         error.reason = "\n".join([error.reason, *said])
+        if free:
+            error.hint = _FIXED_SIGNS
     return dict(results)
+
+
+def _free_signs(ready: Ready) -> list[str]:
+    """What the model reads of which the sign is free."""
+    from aotpipe.passes import undetermined
+
+    if ready.prepared.loadable.parts is not None:
+        return []
+    try:
+        return undetermined.vectors(entry.program for entry in ready.chain.exported.entries)
+    except AotpipeError:
+        return []  # a model from the store is traced again here, and may have changed meanwhile
 
 
 def _by_other_dialect(target: Target, ready: Ready, compiling: Compiling) -> Opinion | str:

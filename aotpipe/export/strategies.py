@@ -463,7 +463,7 @@ def _raise_refusal(
     """Raise the error of the rewritten model where that says why, else that of the model as it was."""
     explained = diagnosis.explain(found, log, entry.name)
     told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(found)
-    if first is None or told:
+    if first is None or told or diagnosis.is_refused_for_sizes(explained):
         raise explained from found
     refused = diagnosis.with_rewritten(first, explained)
     refused.__context__ = found
@@ -582,7 +582,7 @@ def _export(
         effects = tracing.lost_effects_are_raised() if strict else nullcontext()
         watched = lift.watching(entry.module, entry.state) if module is None and not strict else nullcontext()
         types = nullcontext() if strict else _classes_kept(entry.module, module or entry.module)
-        with tracing.refusals_are_raised(), effects, watched, types:
+        with _diagnosed(), effects, watched, types:
             program = torch.export.export(
                 entry.module if module is None else module, args, kwargs, dynamic_shapes=shapes, strict=strict
             )
@@ -592,6 +592,12 @@ def _export(
     if module is None:
         lift.require_known_writes(entry.module, entry.state, program)
     return program
+
+
+@contextmanager
+def _diagnosed() -> Iterator[None]:
+    with tracing.refusals_are_raised(), tracing.lines_of_helpers():
+        yield
 
 
 @contextmanager

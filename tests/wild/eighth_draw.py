@@ -257,7 +257,7 @@ def hypernetwork() -> Made:
     return Predict(), (torch.rand(4, 2),)
 
 
-@wild("difftmm", dims={"thickness": {0: ("batch", 1, 4)}})
+@wild("difftmm", dims={"thickness": {0: ("batch", 1, 4)}, "theta": {0: ("batch", 1, 4)}})
 def thin_films() -> Made:
     from difftmm import create_jones_matrix_isotropic
 

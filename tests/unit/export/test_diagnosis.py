@@ -128,3 +128,17 @@ def test_what_only_a_run_knows_of_least_squares_is_refused(part: str) -> None:
         exported(forward, torch.randn(5, 3), torch.randn(5, 2))
     assert raised.value.where is not None
     assert "square().sum" in raised.value.hint
+
+
+def test_a_size_that_a_branch_fixes_is_the_cause_of_a_refusal() -> None:
+    """The branch is part of the graph: torch.cond would not help where an input beside does not vary."""
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found = torch.zeros(x.shape[0], 3)
+        if (y > 0.5).any():
+            found = torch.where(y > 0.5, x, found)
+        return found
+
+    with pytest.raises(StaticDim, match=r"batch was asked to vary, but became the constant 2") as caught:
+        exported(model, torch.rand(2, 3), torch.rand(2, 3), shapes={"x": {0: Dim("batch", min=1, max=4)}})
+    assert caught.value.hint.startswith("give y the Dim 'batch' too, which is 2 in its dim 0")

@@ -77,7 +77,7 @@ def test_as_many_values_as_true_elements() -> None:
 
     run = Runner(legal(model(forward), [X, ROWS, torch.ones(2, 4, 5)]))
     run([X, ~ROWS, torch.ones(2, 4, 5)])
-    line = forward.__code__.co_firstlineno + 1
+    line = _written.__code__.co_firstlineno + 2
     text = f"as many values as true elements of a mask are written (test_indexing_masks.py:{line})"
     assert run.asserts == {text: False}
 
