@@ -165,6 +165,8 @@ class _Inputs:
                     node.replace_all_uses_with(first)
                     self._module.graph.erase_node(node)
                 is_small = tensor.numel() <= FOLDED_ELEMENTS
+                # Complex values are parts by now, and compilers have no complex numbers.
+                is_small &= not tensor.is_complex()
                 if spec.kind is InputKind.CONSTANT_TENSOR and is_small and hops.is_uniform(tensor):
                     foldable[name] = tensor
             elif spec.kind is InputKind.USER_INPUT:

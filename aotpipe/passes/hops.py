@@ -229,8 +229,14 @@ def first_computed(module: GraphModule) -> Node:
 
 
 def is_uniform(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has elements, and all are equal."""
-    return tensor.numel() > 0 and bool((tensor == tensor.flatten()[0]).all())
+    """Whether a tensor has elements, and all are the same number: 0.0 and -0.0 are two."""
+    if not tensor.numel() or not bool((tensor == tensor.flatten()[0]).all()):
+        return False
+    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor[..., None]
+    if not parts.is_floating_point():
+        return True
+    signs = parts.double().signbit().reshape(-1, parts.shape[-1])
+    return bool((signs == signs[0]).all())
 
 
 class Constants:

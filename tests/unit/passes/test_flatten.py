@@ -129,6 +129,11 @@ def test_small_uniform_constants_are_written_out() -> None:
     assert [weight.numel() for weight in program.weights.values()] == [4]
 
 
+def test_a_zero_and_its_negative_are_two_numbers() -> None:
+    program = check(model(lambda self, x: x[0].copysign(torch.tensor([0.0, -0.0, 0.0, -0.0]))), [X])
+    assert [weight.numel() for weight in program.weights.values()] == [4]
+
+
 def test_outputs_that_are_no_tensors() -> None:
     def forward(self, x):
         return {"x": x, "rows": x.shape[0], "nothing": (None, 3, True), "label": "a"}

@@ -35,6 +35,19 @@ def test_program() -> None:
     check(Turn(), (torch.randn(2, 6, 8), torch.randn(6, 4)))
 
 
+class Floored(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        least = torch.tensor(1e-3, dtype=torch.complex64)
+        if x.sum() > 0:
+            return torch.where(x.abs() < 0.5, least, torch.complex(x, x))
+        return torch.zeros(x.shape, dtype=torch.complex64) + least
+
+
+def test_a_constant_is_chosen() -> None:
+    """A constant of one number is written into the program where its parts are known by then."""
+    check(Floored(), (torch.rand(4, 3),))
+
+
 class Scatters(torch.nn.Module):
     def forward(self, x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
         z, y = torch.complex(x, x * 2 - 1), torch.complex(x.sin(), x.cos())
