@@ -59,6 +59,7 @@ from aotpipe.canonicalize.rewrite.expressions import LOGGED
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.values import trace
 from aotpipe.errors import ExportFailed
+from aotpipe.export import branch_sizes
 from aotpipe.model import source
 
 
@@ -518,15 +519,15 @@ def metas_are_eagers() -> Iterator[None]:
     """Let tensors of a trace have the shapes that ops give in eager, where torch has none or others.
 
     It has none for fake quantization where a size varies, nor for the gradient of a bias whose sizes are not
-    passed, nor for `lstsq`, and no bound for `unique` and `masked_select`; and of `threshold_backward` it has
-    another dtype.
+    passed, nor for `lstsq`, no bound for `unique` and `masked_select`, and other sizes after each `cond`; and
+    of `threshold_backward` it has another dtype.
     """
     tables: Any = ((fake_impls.op_implementations_dict, _METAS), (decomposition_table, DECOMPOSITIONS))
     before = [{op: table[op] for op in own if op in table} for table, own in tables]
     for table, own in tables:
         table.update(own)
     try:
-        with _unique_is_bounded():
+        with _unique_is_bounded(), branch_sizes.kept():
             yield
     finally:
         for (table, own), old in zip(tables, before, strict=True):
