@@ -63,6 +63,18 @@ class TensorRange:
             return self.most
         return _most(self.start, self.stop, self.step)
 
+    def _note_bounds(self, number: torch.Tensor) -> None:
+        """What none of its numbers is below or above, where that is known before the run."""
+        if not isinstance(self.step, int):
+            return
+        up = self.step > 0
+        least = host_scalars.lower_bound(self.start if up else self.stop)
+        most = host_scalars.upper_bound(self.stop if up else self.start)
+        if least is not None:
+            host_scalars.note_lower_bound(number, least if up else least + 1)
+        if most is not None:
+            host_scalars.note_upper_bound(number, most - 1 if up else most)
+
     def __iter__(self) -> Any:
         raise refusal(
             "a range whose length is known to a run of the graph only is used other than by a `for`",
@@ -89,6 +101,8 @@ class TensorRange:
 
         def iteration() -> None:
             at = index[0]
+            if isinstance(at, torch.Tensor):
+                self._note_bounds(at)
             take(at)
             index[0] = at + self.step
 

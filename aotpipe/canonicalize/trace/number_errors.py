@@ -137,14 +137,22 @@ def require_defined(function: Callable[..., Any], args: Sequence[Any]) -> None:
     if isinstance(right, torch.Tensor) or right < 0:
         _require_not((left == 0) & (right < 0), error)
     if _is_whole(left) and _is_whole(right):
-        if isinstance(right, torch.Tensor) and trace.current().may_unroll:
-            # A negative power is a float in Python; unrolled, the loop has its powers in Python.
+        if isinstance(right, torch.Tensor) and trace.current().may_unroll and not _is_small(left, right):
+            # A negative power is a float in Python, a large one has no bounds: unrolled, the loop has both.
             raise trace.refusal("an int has a power that only a run knows", "give a float: `10.0 ** n`")
         _refuse_values(right < 0, ArithmeticError("a whole number is raised to a negative power"))
         _require_room_to_raise(left, right)
     elif not _is_whole(right):
         fraction = right != (right.trunc() if isinstance(right, torch.Tensor) else int(right))
         _refuse_values((left < 0) & fraction, ArithmeticError("a negative number is raised to a fraction"))
+
+
+def _is_small(base: Any, exponent: torch.Tensor) -> bool:
+    """Whether a power of a constant is known to be a whole number of 64 bits."""
+    low, high = host_scalars.lower_bound(exponent), host_scalars.upper_bound(exponent)
+    if not isinstance(base, int) or low is None or low < 0:
+        return False
+    return abs(base) < 2 or (high is not None and high < 64 and abs(base) ** high <= _MOST)
 
 
 def _require_room(name: str, left: Any, right: Any) -> None:

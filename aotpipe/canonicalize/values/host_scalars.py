@@ -51,6 +51,7 @@ class _Scalars:
         items: The number that a tensor's `.item()` gave, with the version of the tensor's contents.
         limits: What a flag says of integers, if it is set.
         upper_bounds: The highest value that an integer may have, with the version of the tensor's contents.
+        lower_bounds: The lowest one.
         choices: The few values that an integer may have, with the version of the tensor's contents.
         checked: What the program asserts of a number before all that comes after it.
     """
@@ -61,6 +62,7 @@ class _Scalars:
     items: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = field(default_factory=dict)
     limits: dict[int, tuple[object, tuple[Limit, ...]]] = field(default_factory=dict)
     upper_bounds: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
+    lower_bounds: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
     choices: dict[int, tuple[torch.Tensor, int, tuple[int, ...]]] = field(default_factory=dict)
     checked: dict[int, list[Limit]] = field(default_factory=dict)
     asked: int = 0
@@ -307,6 +309,22 @@ def upper_bound(integer: object) -> int | None:
         and known[1] == tensor._version  # noqa: SLF001
     ]
     return min(upper_bounds, default=None)
+
+
+def note_lower_bound(integer: torch.Tensor, lower_bound: int) -> None:
+    """Take an integer to be at least so large."""
+    trace.part(_Scalars).lower_bounds[id(integer)] = (integer, integer._version, lower_bound)  # noqa: SLF001  # the only mark of a write
+
+
+def lower_bound(integer: object) -> int | None:
+    """The lowest value that an integer may have, where that is known."""
+    if not isinstance(integer, torch.Tensor):
+        return integer if isinstance(integer, int) else None
+    if found := choices(integer):
+        return min(found)
+    base, off = from_base(integer)
+    known = trace.part(_Scalars).lower_bounds.get(id(base))
+    return known[2] + off if known is not None and known[1] == base._version else None  # noqa: SLF001
 
 
 def _note_computed(name: str, result: torch.Tensor, found: Sequence[Sequence[int]]) -> None:

@@ -18,6 +18,7 @@ from aotpipe.canonicalize.modules import as_module
 from aotpipe.errors import AssertionViolated, ExportFailed
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
+from aotpipe.passes import hops
 from tests.programs import through
 from tests.unit.canonicalize.trace.agree import check
 
@@ -72,6 +73,27 @@ def retries(x: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 def test_powers_of_ints_in_a_loop_may_be_floats() -> None:
     check(retries, *((torch.tensor([v, 1.0]),) for v in (2.0, 0.0, -0.005, -0.05, -0.5, -2.0, -20.0)))
+
+
+def alternates(x: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros_like(x)
+    for n in range(1, 40):
+        total = total + (-1) ** (n + 1) * x / n
+        if total.max() > 9.0:
+            break
+    for n in range(40, 2, -1):
+        total = total - x / 2 ** (n - 3)
+        if total.min() < 0.1:
+            break
+    return total
+
+
+def test_powers_of_a_count_are_one_loop() -> None:
+    """Of a count that is known not to be negative a power is an int: each iteration was written out."""
+    values = ([2.0, 3.0], [20.0, 1.0], [-4.0, 5.0])
+    check(alternates, *((torch.tensor(each),) for each in values))
+    (entry,) = export(canonicalize(as_spec(alternates, args=(torch.ones(2),)))).entries
+    assert len(list(hops.calls(entry.program.graph_module))) < 8
 
 
 def logarithm(x: torch.Tensor) -> torch.Tensor:
