@@ -39,9 +39,14 @@ _CALLED = tuple(
 )
 
 
+def is_installed(path: str) -> bool:
+    """Whether a file came with an installed package."""
+    return "site-packages" in path or "dist-packages" in path
+
+
 def is_user_file(path: str) -> bool:
     """Whether a file is the user's own: not Python's, not an installed package's, not aotpipe's."""
-    if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+    if path.startswith("<") or is_installed(path):
         return False
     return not path.startswith((_PACKAGE, *_libraries()))
 

@@ -31,7 +31,7 @@ import torch
 
 from aotpipe.core.stages import Finding
 from aotpipe.errors import NotRepeatable
-from aotpipe.model import source_ranges
+from aotpipe.model import source, source_ranges
 from aotpipe.model.source_ranges import Place
 from aotpipe.validate.eager import side_effects
 from aotpipe.validate.eager.eager import Eager, EagerFailed
@@ -427,8 +427,8 @@ def _audited(event: str, given: tuple[Any, ...]) -> None:
         return
     path, mode, flags = given
     is_write = bool(set(mode) & set("wax+")) if mode else bool(flags & _WRITES)
-    # An import reads code, and so does who shows a line of it.
-    if is_write or (isinstance(path, str) and path.endswith((".py", ".pyc"))):
+    # An import reads code, and so does who shows a line of it; an installed package's tables are part of it.
+    if is_write or (isinstance(path, str) and (path.endswith((".py", ".pyc")) or source.is_installed(path))):
         return
     frame = side_effects.asker("file", sys._getframe(1))  # noqa: SLF001
     if frame is not None:

@@ -177,6 +177,8 @@ def _entered(found: Calls, frame: FrameType) -> None:
 
 def _note(found: Calls, kind: EffectKind, name: str, frame: FrameType | None) -> None:
     asking = asker(kind, frame, is_question=name in QUESTIONS)
+    if name in QUESTIONS and frame is not None and _is_of_package(frame):
+        return
     if asking is not None and len(found.effects) < _MOST:
         found.effects.append(Effect(kind, name, source_ranges.of_frame(asking)))
 
@@ -197,6 +199,15 @@ def asker(kind: EffectKind, frame: FrameType | None, *, is_question: bool = Fals
             return None
         frame = frame.f_back
     return frame
+
+
+def _is_of_package(frame: FrameType) -> bool:
+    """Whether a function of `os.path` or `pathlib` is called with a file that came with a package."""
+    code = frame.f_code
+    if code.co_filename not in _OF_PATHS or not code.co_argcount:
+        return False
+    path = frame.f_locals.get(code.co_varnames[0])
+    return isinstance(path, str | os.PathLike) and source.is_installed(os.fsdecode(path))
 
 
 def _is_reader(path: str) -> bool:

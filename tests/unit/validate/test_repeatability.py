@@ -192,6 +192,18 @@ def test_a_file_that_the_first_call_reads_is_said_only(tmp_path) -> None:
     assert asked(lazily) == ()
 
 
+def test_a_file_that_came_with_a_package_is_part_of_it(tmp_path) -> None:
+    """A package's tables change with its code alone: torchrtm reads its own in each call."""
+    path = tmp_path / "site-packages" / "made" / "table.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("3")
+
+    def reading(x):
+        return x * float(path.read_text()) if path.exists() and os.path.getsize(path) else x  # noqa: PTH202
+
+    assert {each.code for each in asked(reading)} == {"file-at-build"}
+
+
 def test_a_file_that_is_written_is_no_matter(tmp_path) -> None:
     def logging(x):
         with open(tmp_path / "log.txt", "a") as file:  # noqa: PTH123
