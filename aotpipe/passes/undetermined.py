@@ -1,7 +1,7 @@
 """Which results of a program mathematics leaves open, and where the model reads them.
 
-`vectors(programs)` gives a sentence for each call of `eigh` or `svd` whose vectors something reads: the sign of each
-is free, LAPACK's is an accident of its steps, and a program's need not be the same.
+`vectors(programs)` gives a sentence for each call of `eigh` or `svd` whose vectors something reads: the sign
+of each is free, LAPACK's is an accident of its steps, and a program's need not be the same.
 """
 
 from __future__ import annotations
