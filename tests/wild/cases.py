@@ -28,6 +28,7 @@ MODULES: Final = (
     "sixth_draw",
     "seventh_draw",
     "eighth_draw",
+    "ninth_draw",
 )
 """The modules of this folder that declare cases."""
 
