@@ -43,6 +43,15 @@ def is_column(node: fx.Node) -> bool:
     return False
 
 
+def is_cut(node: fx.Node) -> bool:
+    """Whether an operand was cut from a tensor along any dim."""
+    while node.target in _SAME:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        node = source
+    return node.target in _CUTS
+
+
 FIX: Final = Fix(
     id="column-products",
     fault="with data tiling, IREE reads a vector that was cut across the rows of a tensor as if its "

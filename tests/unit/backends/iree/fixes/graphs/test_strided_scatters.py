@@ -34,7 +34,18 @@ class Columns(nn.Module):
         return [whole, x[:, 1:].scatter_add(0, order[:, None].expand(-1, 3), x[:, 1:] * 2)]
 
 
+class Grams(nn.Module):
+    """Rows of one of two tables of as many rows as an input, as a loop over them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grams = torch.zeros(2, x.shape[0], 8)
+        for row in range(x.shape[0] - 1):
+            grams[1, row, :8] = x[row : row + 2].flatten()
+        return grams
+
+
 def test_numbers_are_eagers() -> None:
+    check(Grams(), *CALLS, dynamic_shapes=ROWS)
     check(Window(), *CALLS, dynamic_shapes=ROWS)
     check(Columns(), *CALLS, dynamic_shapes=ROWS)
 
