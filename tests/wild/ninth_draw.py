@@ -105,7 +105,7 @@ def radon_and_back() -> Made:
     return Through(), (torch.rand(2, 1, 16, 16), torch.arange(0.0, 180.0, 30.0))
 
 
-@wild("mobius-activations", dims={"x": {0: ("batch", 1, 16)}})
+@wild("mobius-activations", dims={"input": {0: ("batch", 1, 16)}})
 def mobius_groups() -> Made:
     from mobius_activations.torch import MobiusActivation
 
@@ -185,24 +185,6 @@ def continual_step() -> Made:
             return self.net.forward_step(frame)
 
     return Step(), (torch.randn(2, 3),)
-
-
-@wild("pysnn")
-def spiking_layer() -> Made:
-    from pysnn.connection import Linear
-    from pysnn.neuron import LIFNeuron
-
-    class Spikes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.neuron = LIFNeuron((2, 1, 4), 0.2, 0.0, 1.0, 1.0, 1, 3, 0.5, 0.5)
-            self.layer = Linear(6, 4, 2, 1, 3)
-
-        def forward(self, x: torch.Tensor, trace: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            current, traced = self.layer(x, trace)
-            return self.neuron(current.sum(2)), traced
-
-    return Spikes(), ((torch.rand(2, 1, 6) > 0.5).float(), torch.rand(2, 1, 6))
 
 
 @wild("mlm-pytorch", dims={"seq": {1: ("length", 4, 16)}})
