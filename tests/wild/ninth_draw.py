@@ -86,7 +86,7 @@ def composed_poses() -> Made:
     return Poses(), (torch.rand(5) * 180, torch.randn(5, 3))
 
 
-@wild("torch-wavelet-kan", dims={"x": {0: ("batch", 1, 16)}})
+@wild("torch-wavelet-kan", dims={"input": {0: ("batch", 1, 16)}})
 def morlet_wavelets() -> Made:
     from torch_wavelet_kan import WaveletKANLayer
 
