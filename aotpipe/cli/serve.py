@@ -125,29 +125,32 @@ def serve(
         raise click.UsageError(
             "--replicas, --max-replicas and --target-ongoing-requests belong to --engine ray"
         )
-    serving = _imported("serving")
-    models = _imported("repository").Options(
-        target=target,
-        workers=workers,
-        threads=threads,
-        islands=islands,
-        require_signature=require_signature,
-        limits=_imported("scheduler").Limits(
-            max_batch_size=max_batch_size,
-            preferred_batch_size=preferred_batch_size,
-            max_queue_delay_s=max_queue_delay_us / 1e6,
-            max_queue_size=max_queue_size,
-            max_sessions=max_sessions,
-            session_idle_s=session_idle_s,
-            call_timeout_s=call_timeout_s,
-        ),
-    )
-    where = serving.Listen(**listen, token=_token(token_file) if token_file else "")
-    if engine == "ray":
-        on_ray = _imported("ray_engine", extra="ray")
-        on_ray.run(bundles, models, where, on_ray.Scale(**scale))
-    else:
-        serving.run(bundles, models, where)
+    opening = _imported("opening")
+    # The bundles are read while the server is imported.
+    with opening.Opening([opening.named(each)[1] for each in bundles], require_signature) as reading:
+        serving = _imported("serving")
+        models = _imported("repository").Options(
+            target=target,
+            workers=workers,
+            threads=threads,
+            islands=islands,
+            require_signature=require_signature,
+            limits=_imported("scheduler").Limits(
+                max_batch_size=max_batch_size,
+                preferred_batch_size=preferred_batch_size,
+                max_queue_delay_s=max_queue_delay_us / 1e6,
+                max_queue_size=max_queue_size,
+                max_sessions=max_sessions,
+                session_idle_s=session_idle_s,
+                call_timeout_s=call_timeout_s,
+            ),
+        )
+        where = serving.Listen(**listen, token=_token(token_file) if token_file else "")
+        if engine == "ray":
+            on_ray = _imported("ray_engine", extra="ray")
+            on_ray.run(bundles, reading, models, where, on_ray.Scale(**scale))
+        else:
+            serving.run(bundles, reading, models, where)
 
 
 def _imported(module: str, extra: str = "serve") -> Any:

@@ -21,11 +21,11 @@ import ray
 from ray import serve
 
 from aotpipe.errors import AotpipeError, ServeError
-from aotpipe.runtime.bundle import files
 from aotpipe.runtime.serve import serving
 from aotpipe.runtime.serve.http import Application
 from aotpipe.runtime.serve.metrics import Metrics
-from aotpipe.runtime.serve.repository import Options, Repository, bundle_of, named
+from aotpipe.runtime.serve.opening import Opened, Opening
+from aotpipe.runtime.serve.repository import Options, Repository, named
 from aotpipe.runtime.serve.serving import Listen
 
 NAME: Final = "aotpipe"
@@ -55,7 +55,9 @@ class Replica:
         self, paths: dict[str, Path], options: Options, listen: Listen
     ) -> None:
         counted = Metrics()
-        self._repository = Repository(paths, options, counted)
+        with Opening(list(paths.values()), options.require_signature) as opening:
+            opened = dict(zip(paths, opening.bundles(), strict=True))
+        self._repository = Repository(opened, options, counted)
         self._traces = serving.traces() if listen.traces else None
         self._application = Application(
             self._repository,
@@ -89,11 +91,12 @@ class Replica:
             self._traces.close()
 
 
-def run(bundles: tuple[str, ...], options: Options, listen: Listen, scale: Scale) -> None:
+def run(bundles: tuple[str, ...], opening: Opening, options: Options, listen: Listen, scale: Scale) -> None:
     """Serve until SIGTERM or SIGINT, on the cluster that RAY_ADDRESS names, or else on this host alone.
 
     Args:
         bundles: `PATH` or `NAME=PATH` of each model: a bundle, or a folder of versions of it.
+        opening: The process that reads them.
         options: How models are run in each replica.
         listen: Where Ray's proxies listen, and to whom.
         scale: How many replicas there are.
@@ -101,8 +104,9 @@ def run(bundles: tuple[str, ...], options: Options, listen: Listen, scale: Scale
     Raises:
         ServeError: An option is one that Ray Serve has no counterpart of, or no replica starts.
     """
-    paths = {name: path.resolve() for name, path in named(bundles).items()}
-    _require(paths, listen, scale)
+    opened = named(bundles, opening.bundles())
+    _require(opened, listen, scale)
+    paths = {name: each.path.resolve() for name, each in opened.items()}
     key = options.require_signature
     options = replace(options, require_signature=key and key.resolve())
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell others that it runs
@@ -155,16 +159,18 @@ def _deployment(options: Options, scale: Scale) -> Any:
     )(serve.ingress()(Replica))
 
 
-def _require(paths: dict[str, Path], listen: Listen, scale: Scale) -> None:
+def _require(opened: dict[str, Opened], listen: Listen, scale: Scale) -> None:
     """Refuse what would be silently otherwise."""
     if listen.grpc_port is not None or listen.model_control:
         raise ServeError(
             "--grpc-port and --model-control do not go with --engine ray",
             reason="Ray's proxies take HTTP, and a request that loads a model would reach one replica",
         )
-    for name, path in paths.items():
-        signatures = files.open_bundle(bundle_of(path)).manifest.signatures
-        has_sessions = any(each.state for each in signatures.values()) and "decode" not in signatures
+    for name, each in opened.items():
+        signatures = each.bundle.manifest.signatures
+        has_sessions = (
+            any(signature.state for signature in signatures.values()) and "decode" not in signatures
+        )
         if has_sessions and max(scale.replicas, scale.most_replicas) > 1:
             raise ServeError(
                 f"{name!r} keeps state between calls, and a session's calls would reach several replicas",

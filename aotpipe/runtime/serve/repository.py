@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotpipe.errors import AotpipeError, NotInJson, NotReady, RequestInvalid, ServeError, UnknownModel
-from aotpipe.runtime.bundle import files, signatures
+from aotpipe.runtime.bundle import files
 from aotpipe.runtime.bundle.load import choose, fitting
-from aotpipe.runtime.serve import protocol
+from aotpipe.runtime.serve import opening, protocol
 from aotpipe.runtime.serve.channel import sent
 from aotpipe.runtime.serve.generation import Generator, Sizes
 from aotpipe.runtime.serve.metrics import Metrics, ModelMetrics
+from aotpipe.runtime.serve.opening import Opened
 from aotpipe.runtime.serve.pool import Pool
 from aotpipe.runtime.serve.protocol import Entry
 from aotpipe.runtime.serve.scheduler import Call, Limits
@@ -30,7 +31,6 @@ from aotpipe.runtime.serve.tensors import Tensor, batch_symbol
 from aotpipe.runtime.serve.text import Tokenizer
 
 _EXAMPLE_BYTES: Final = 1 << 14
-_FIRST_VERSION: Final = "1"
 _NAME: Final = re.compile(r"[\w.-]{1,200}")
 
 
@@ -58,11 +58,9 @@ class Options:
 class Model:
     """One version of a model, and its workers."""
 
-    def __init__(self, name: str, path: Path, options: Options, metrics: Metrics) -> None:
+    def __init__(self, name: str, opened: Opened, options: Options, metrics: Metrics) -> None:
         self.name = name
-        self.version, folder = _version(path)
-        key = options.require_signature
-        bundle = signatures.trusted(folder, key) if key else files.open_bundle(folder)
+        self.version, bundle = opened.version, opened.bundle
         manifest = bundle.manifest
         program = fitting(choose(manifest, options.target))
         self.target, self.digest, self._bundle = program.target, manifest.digest, bundle
@@ -204,14 +202,15 @@ class Model:
 class Repository:
     """The models by name; all in the thread of the event loop."""
 
-    def __init__(self, paths: Mapping[str, Path], options: Options, metrics: Metrics) -> None:
-        self._paths = dict(paths)
+    def __init__(self, opened: Mapping[str, Opened], options: Options, metrics: Metrics) -> None:
+        self._paths = {name: each.path for name, each in opened.items()}
+        self._opened = dict(opened)
         self._options = options
         self._metrics = metrics
         self._models: dict[str, Model] = {}
-        self._reasons = dict.fromkeys(paths, "it is being loaded")
-        self._wanted = set(paths)
-        self._locks = {name: asyncio.Lock() for name in paths}
+        self._reasons = dict.fromkeys(opened, "it is being loaded")
+        self._wanted = set(opened)
+        self._locks = {name: asyncio.Lock() for name in opened}
         self._closing: set[asyncio.Task[None]] = set()
         metrics.watch(self.__iter__)
 
@@ -273,7 +272,10 @@ class Repository:
         self._require(name)
         async with self._locks[name]:
             try:
-                model = Model(name, self._paths[name], self._options, self._metrics)
+                opened = self._opened.pop(name, None) or await opening.opened(
+                    self._paths[name], self._options.require_signature
+                )
+                model = Model(name, opened, self._options, self._metrics)
                 await model.start()
             except AotpipeError as error:
                 if name not in self._models:
@@ -331,39 +333,20 @@ class Repository:
             )
 
 
-def named(bundles: tuple[str, ...]) -> dict[str, Path]:
-    """The folders that `NAME=PATH` and `PATH` name; without a name it is the one in the bundle's manifest.
+def named(bundles: tuple[str, ...], opened: Sequence[Opened]) -> dict[str, Opened]:
+    """The bundles by the name in `NAME=PATH`; without one it is that in the bundle's manifest.
 
     Raises:
         ServeError: Two have one name.
-        BundleError: A folder has no bundle.
     """
-    found: dict[str, Path] = {}
-    for text in bundles:
-        name, _, path = text.rpartition("=")
-        folder = Path(path)
-        name = name or files.open_bundle(bundle_of(folder)).manifest.name
+    found: dict[str, Opened] = {}
+    for text, each in zip(bundles, opened, strict=True):
+        name = opening.named(text)[0] or each.bundle.manifest.name
         if not _NAME.fullmatch(name):
             raise ServeError(
-                f"{name!r} is no name for a model in the path of a request", hint=f"name it: NAME={path}"
+                f"{name!r} is no name for a model in the path of a request", hint=f"name it: NAME={each.path}"
             )
         if name in found:
             raise ServeError(f"two models are called {name!r}", hint="name them: NAME=BUNDLE")
-        found[name] = folder
+        found[name] = each
     return found
-
-
-def bundle_of(path: Path) -> Path:
-    """The bundle that a folder names: itself, or its highest version."""
-    return _version(path)[1]
-
-
-def _version(path: Path) -> tuple[str, Path]:
-    """The highest version in a folder of versions, or the bundle itself as the first."""
-    try:
-        versions = [each.name for each in path.iterdir() if each.name.isdecimal() and each.is_dir()]
-    except OSError:
-        versions = []
-    highest: Callable[[str], int] = int
-    version = max(versions, key=highest, default="")
-    return (version, path / version) if version else (_FIRST_VERSION, path)

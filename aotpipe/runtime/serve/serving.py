@@ -23,6 +23,7 @@ import uvicorn
 from aotpipe.errors import AotpipeError, ServeError
 from aotpipe.runtime.serve.http import Application
 from aotpipe.runtime.serve.metrics import Metrics
+from aotpipe.runtime.serve.opening import Opened, Opening
 from aotpipe.runtime.serve.repository import Options, Repository, named
 
 _POLL_S: Final = 0.02
@@ -75,11 +76,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(bundles: tuple[str, ...], options: Options, listen: Listen) -> None:
+def run(bundles: tuple[str, ...], opening: Opening, options: Options, listen: Listen) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
         bundles: `PATH` or `NAME=PATH` of each model: a bundle, or a folder of versions of it.
+        opening: The process that reads them.
         options: How models are run.
         listen: Where, and to whom.
 
@@ -87,18 +89,19 @@ def run(bundles: tuple[str, ...], options: Options, listen: Listen) -> None:
         ServeError: The address cannot be used, or two models have one name.
         AotpipeError: A model cannot be loaded.
     """
+    opened = named(bundles, opening.bundles())
     with asyncio.Runner(loop_factory=_loop) as runner:
-        runner.run(_serve(bundles, options, listen))
+        runner.run(_serve(opened, options, listen))
 
 
-async def _serve(bundles: tuple[str, ...], options: Options, listen: Listen) -> None:
+async def _serve(opened: dict[str, Opened], options: Options, listen: Listen) -> None:
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     counted = Metrics()
     tracing = traces() if listen.traces else None
-    repository = Repository(named(bundles), options, counted)
+    repository = Repository(opened, options, counted)
     application = Application(
         repository,
         counted,

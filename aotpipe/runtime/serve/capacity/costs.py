@@ -29,6 +29,7 @@ from aotpipe.errors import ServeError
 from aotpipe.runtime import process
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.goldens import Golden
+from aotpipe.runtime.serve import opening
 from aotpipe.runtime.serve.capacity.open_loop import Connection
 from aotpipe.runtime.serve.capacity.simulation import Costs
 from aotpipe.runtime.serve.metrics import Metrics
@@ -181,7 +182,8 @@ def server(subject: Subject, *, workers: int) -> Iterator[tuple[int, int]]:
 
 async def _timed(subject: Subject) -> tuple[dict[int, Array], float]:
     """The seconds of runs by rows, and what a worker takes for a batch beside its run."""
-    model = Model("model", subject.bundle, replace(subject.options, workers=1), Metrics())
+    options = replace(subject.options, workers=1)
+    model = Model("model", opening.read(subject.bundle, options.require_signature), options, Metrics())
     if model.generates:
         raise ServeError(f"{model.name!r} generates text, which is not planned for")
     await model.start()

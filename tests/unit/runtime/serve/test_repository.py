@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import aotpipe
-from aotpipe.errors import BundleNotFound, ServeError, SignatureInvalid
+from aotpipe.errors import ServeError, SignatureInvalid
+from aotpipe.runtime.serve import opening
 from aotpipe.runtime.serve.repository import named
 from tests.unit.runtime.bundle.samples import keys
 from tests.unit.runtime.serve.conftest import Server
@@ -133,12 +134,10 @@ def test_a_bundle_in_one_file_is_served(bundles: Path, tmp_path: Path) -> None:
 
 
 def test_names(bundles: Path) -> None:
-    found = named((str(bundles / "mlp"), f"other={bundles / 'mlp'}"))
-    assert set(found.values()) == {bundles / "mlp"}
-    assert "other" in found
+    mlp, root = (opening.read(bundles / each) for each in ("mlp", "root"))
+    found = named((str(bundles / "mlp"), f"other={bundles / 'mlp'}"), [mlp, mlp])
+    assert found == {mlp.bundle.manifest.name: mlp, "other": mlp}
     with pytest.raises(ServeError, match="two models"):
-        named((f"a={bundles / 'mlp'}", f"a={bundles / 'root'}"))
+        named((f"a={bundles / 'mlp'}", f"a={bundles / 'root'}"), [mlp, root])
     with pytest.raises(ServeError, match="no name"):
-        named((f"a/b={bundles / 'mlp'}",))
-    with pytest.raises(BundleNotFound):
-        named(("nowhere",))
+        named((f"a/b={bundles / 'mlp'}",), [mlp])
