@@ -74,7 +74,6 @@ REFUSED: dict[str, str] = {
     "OnlineClusters": "a range whose length is known to a run of the graph only",
     "CentroidTracker": "`an element` is changed in place",
     "DroplessFallback": "`an element` is changed in place",
-    "BatchScheduler": "is raised on one path of a branch or a loop on a tensor, and caught",
     "Endpointer": "holds None and tensors",
     "bpe_encode": "`pieces` is made of its own parts in each iteration",
 }

@@ -14,7 +14,7 @@ graph by a branch of its own, for which `writes_before` asks; a loop on a tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Final
@@ -298,7 +298,10 @@ def end_finally(tried: Tried | None) -> None:
 def unnoted() -> Iterator[None]:
     """Forget what is noted of the asserts that are made inside: they come to nothing, or are made again."""
     tracking = trace.part(_Tracking)
-    with trace.pushed(tracking.regions, _Region(None)) if tracking.watched else nullcontext():
+    if tracking.watched is None:
+        yield
+        return
+    with trace.pushed(tracking.regions, _Region(None, tracking.regions[-1].others)):
         yield
 
 

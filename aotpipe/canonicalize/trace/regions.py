@@ -540,7 +540,9 @@ def _loop(
     def iteration(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with inside(operands) as (values, now):
             after = dry_run.run_region(body, variables, values, owns=site.owns_containers)
-            results = fixpoint.tensors_of(abstracts, variables.names, after)
+            # That a list fits its room is asserted here, of which what is around the loop knows nothing.
+            with raised_state.unnoted():
+                results = fixpoint.tensors_of(abstracts, variables.names, after)
             results += border.known(abstracts, after, names, rebinding.alias_set)
             return dry_run.unaliased([*results, *(now(tensor) for tensor in written)])
 

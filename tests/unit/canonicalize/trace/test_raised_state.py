@@ -466,3 +466,40 @@ def test_an_assert_of_an_op_takes_back_what_the_call_wrote() -> None:
     assert int(run.state["calls"]) == 0
     run([NEGATIVE, T([1, 0])])  # the model's own raise comes first
     assert int(run.state["calls"]) == 1
+
+
+class ListGrowsInALoop(nn.Module):
+    """What a loop appends needs room, of which the state knows nothing; a buffer and a number are written."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("hits", torch.zeros(()))
+        self.seen = 0
+
+    def forward(self, x):
+        if x.sum() < 0:
+            raise ValueError("negative")
+        n, out = x.sum().item(), []
+        self.hits += 1
+        while n > 1:
+            out.append(n)
+            n = n - 1
+            self.seen += 1
+            self.hits += n
+            if n > 2:
+                out.append(-n)
+        self.seen += len(out)
+        return len(out), self.seen, self.hits.clone()
+
+
+def test_a_list_without_room_in_a_loop_takes_back_what_the_call_wrote() -> None:
+    run = Runner(legal(ListGrowsInALoop().eval(), [T([1.0, 2.5])]))
+    eager = ListGrowsInALoop()
+    for call in (T([1.0, 2.5]), T([3.0, 4.0]), T([0.0, 0.5])):
+        found = run([call]).values()
+        assert all(run.asserts.values())
+        assert [float(each) for each in found] == [float(each) for each in eager(call)]
+    before = dict(run.state)
+    run([T([1e4, 0.0])])
+    assert [said for said, holds in run.asserts.items() if not holds and "has room for" in said]
+    assert run.state == before
