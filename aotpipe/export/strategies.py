@@ -381,6 +381,9 @@ def _rewritten(
 
     def attempt(strategy: Strategy) -> _Tried:
         tried = _tried(entry, strategy, codes, module, values, modes, scopes, asking)
+        if isinstance(tried.found, ExportFailed) and tried.is_final:
+            # The first refusal tells which variable has no common form.
+            _raise_refusal(entry, unjoined[0] if unjoined else tried.found, tried.log, first)
         if isinstance(tried.found, Exception) and tried.unjoined:
             # Values with no common form are kept apart from the nearest statement on, or from one around it.
             unjoined.append(tried.found)
@@ -474,7 +477,8 @@ class _Tried(NamedTuple):
     """A program, or what torch.export raised; `needs` names modes of `staging` that may do better.
 
     `written` names what was taken for the same in every call, and is not. `unjoined` are the lines that ran
-    where two paths had values of no common form, the innermost first.
+    where two paths had values of no common form, the innermost first. `is_final` where each further attempt
+    would have as many ways as this one, which had too many.
     """
 
     found: ExportedProgram | Exception
@@ -483,6 +487,7 @@ class _Tried(NamedTuple):
     needs: set[str]
     written: Collection[str] = ()
     unjoined: Sequence[tuple[CodeType, int]] = ()
+    is_final: bool = False
     decided: Sequence[Decision] = ()
 
 
@@ -516,7 +521,7 @@ def _tried(
             program = _export(entry, strategy, module)
         except Exception as error:  # noqa: BLE001 torch.export raises what the model raises
             lines = next((lines for refused, lines in known.unjoined if refused is error), ())
-            return _Tried(error, log, (), known.needs, unjoined=lines)
+            return _Tried(error, log, (), known.needs, unjoined=lines, is_final=known.has_too_many_ways)
         written = constants.written()
         return _Tried(program, log, tuple(known.findings), known.needs, written, decided=decided)
 

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, raised_state, region_sites, torch_functions
-from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, sizes_collected
+from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, count_region, sizes_collected
 from aotpipe.canonicalize.values import chosen_object, host_scalars, object_fields, trace
 from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
@@ -81,6 +81,7 @@ def summarize(
 
     `summary` is what is filled: where the region raises, it tells what came before that.
     """
+    count_region()
     summary = EffectSummary() if summary is None else summary
     # What stands for what a loop carries may be a part of its own tensors, with a size that is its own too.
     stored = {tensor_storage.storage_of(tensor) for tensor in own}

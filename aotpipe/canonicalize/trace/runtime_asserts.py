@@ -48,6 +48,7 @@ EXCEPTION_CAUGHT: Final = "exception-caught"
 """The code of a refusal of what is raised where a tensor decides, and caught."""
 
 _MOST_REHEARSALS: Final = 700
+_MOST_REGIONS: Final = 3000
 Place = tuple[tuple[int, ...], bool, int]
 """Where a tensor decides in a run of a `try`.
 
@@ -131,6 +132,7 @@ class _Asserts:
         decisions: Of the `try` that begins to run, the innermost last.
         caught: The bodies of `try` that run now.
         rehearsals: How many runs of a `try` were made of which nothing is left.
+        regions: How many regions were run on one of several ways through a `try`.
         collected: The asserts of each region that runs now; None of one that puts them into its graph.
     """
 
@@ -138,6 +140,7 @@ class _Asserts:
     decisions: list[Decisions] = field(default_factory=list)
     caught: list[_Catch] = field(default_factory=list)
     rehearsals: int = 0
+    regions: int = 0
     collected: list[list[Assert] | None] = field(default_factory=list)
 
 
@@ -218,23 +221,42 @@ def rehearsing(taken: Ways, *, of_paths: bool = False) -> Iterator[Decisions]:
     asserts = trace.part(_Asserts)
     asserts.rehearsals += 1
     if asserts.rehearsals > _MOST_REHEARSALS:
-        of_try = (
-            "tensors decide at too many places whether the bodies of `try` raise",
-            "let each `try` hold the one line that it is for, or decide with `if` and `else`",
-            EXCEPTION_CAUGHT,
-        )
-        of_values = (
-            "tensors decide at too many places between values that have no common form",
-            "give a variable one form on every path: the same keys, lengths and classes",
-            "paths-differ",
-        )
-        raise refusal(*(of_values if of_paths else of_try))
+        raise _too_many_ways(of_paths=of_paths)
     back = _decided(asserts)
     with deciding(taken, of_paths=of_paths) as decisions, collected():
         try:
             yield decisions
         finally:
             back()
+
+
+def count_region() -> None:
+    """Count a region that is run on one of several ways through a `try`.
+
+    Raises:
+        ExportFailed: The ways through all of them are too many to be traced in a minute.
+    """
+    asserts = trace.part(_Asserts)
+    if not any(each.taken for each in asserts.decisions):
+        return
+    asserts.regions += 1
+    if asserts.regions > _MOST_REGIONS:
+        raise _too_many_ways(of_paths=asserts.decisions[-1].of_paths)
+
+
+def _too_many_ways(*, of_paths: bool) -> Exception:
+    trace.current().has_too_many_ways = True
+    if of_paths:
+        return refusal(
+            "tensors decide at too many places between values that have no common form",
+            "give a variable one form on every path: the same keys, lengths and classes",
+            "paths-differ",
+        )
+    return refusal(
+        "tensors decide at too many places whether the bodies of `try` raise",
+        "let each `try` hold the one line that it is for, or decide with `if` and `else`",
+        EXCEPTION_CAUGHT,
+    )
 
 
 @contextmanager

@@ -83,6 +83,7 @@ class Trace:
         joins_objects: Whether a new object stands for those that a variable of a class of the model's may be.
         splits_containers: Whether paths are kept apart on which a container gets another name.
         needs: Which of these four something was refused for lack of.
+        has_too_many_ways: Whether it was given up for the number of ways through its `try` and path scopes.
         may_unroll: Whether a loop that is traced now is unrolled where its trace is refused.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
         called_at: How many modes of functions were left under the one that called torch last.
@@ -102,6 +103,7 @@ class Trace:
     joins_objects: bool = False
     splits_containers: bool = False
     needs: set[str] = field(default_factory=set)
+    has_too_many_ways: bool = False
     may_unroll: bool = False
     modes: int = 0
     called_at: int = 0

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from aotpipe.canonicalize.rewrite import path_scopes
+from aotpipe.canonicalize.trace import runtime_asserts
+from aotpipe.canonicalize.values import trace
 from aotpipe.errors import ExportFailed
 from tests.unit.canonicalize.trace.agree import check
 
@@ -181,3 +183,58 @@ def test_a_scope_is_the_rest_of_a_block():
         __file__,
         classes.__code__.co_firstlineno + 2,
     )
+
+
+@dataclass
+class Found:
+    layer: int
+    score: float
+
+
+class Exits(torch.nn.Module):
+    """An object that is None at first, in a loop with a budget, in a `try`: the ways through it multiply."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = 9
+
+    def decide(self, x):
+        best = None
+        for i in range(4):
+            if self.left <= 0:
+                break
+            self.left -= 1
+            x = x + x.sin()
+            score = x.max().item()
+            if best is None or score > best.score:
+                best = Found(i, score)
+            if score > 0.8:
+                break
+        if best is None:
+            raise RuntimeError("none left")
+        return best
+
+    def forward(self, x):
+        try:
+            found = self.decide(x)
+        except RuntimeError:
+            self.left = 9
+            raise
+        return found.layer, found.score
+
+
+def test_too_many_ways_end_the_build_with_the_variable_that_has_them(monkeypatch) -> None:
+    exhausted = {}
+    too_many = runtime_asserts._too_many_ways
+    monkeypatch.setattr(runtime_asserts, "_MOST_REGIONS", 100)
+
+    def noted(*, of_paths: bool) -> Exception:
+        exhausted[id(trace.current())] = trace.current()
+        return too_many(of_paths=of_paths)
+
+    monkeypatch.setattr(runtime_asserts, "_too_many_ways", noted)
+    with pytest.raises(ExportFailed, match="`best` is None on one path and a Found on another") as caught:
+        check(Exits(), (torch.ones(4),))
+    assert caught.value.where is not None
+    # No attempt follows that would have as many.
+    assert len(exhausted) == 1
