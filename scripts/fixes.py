@@ -17,15 +17,16 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/targets.md"
 BEGIN = "<!-- made by `scripts/fixes --write` -->"
 END = "<!-- end of what `scripts/fixes` makes -->"
-_ROOM = "aotpipe.backends.iree.fixes"
-_NAMES = {"iree-base-compiler": "IREE", "mesa": "Mesa", "metal": "Metal"}
+_ROOMS = ("aotpipe.backends.iree.fixes", "aotpipe.backends.xla.fixes")
+_NAMES = {"iree-base-compiler": "IREE", "jaxlib": "XLA, jaxlib", "mesa": "Mesa", "metal": "Metal"}
 
 
 def stages() -> Iterator[str]:
     """The packages of records."""
-    for module in iter_modules(import_module(_ROOM).__path__, f"{_ROOM}."):
-        if module.ispkg:
-            yield module.name
+    for room in _ROOMS:
+        for module in iter_modules(import_module(room).__path__, f"{room}."):
+            if module.ispkg:
+                yield module.name
 
 
 def every_record() -> Iterator[tuple[str, Fix]]:

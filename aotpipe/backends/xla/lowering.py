@@ -30,6 +30,7 @@ from torch.fx import Node
 from aotpipe.backends.xla.estimate import chips
 from aotpipe.backends.xla.mesh import Placement, annotate, resolve
 from aotpipe.backends.xla.transpose_folding import fold_transposes
+from aotpipe.core import fixes
 from aotpipe.core.signature import Signature, Symbol, dim_symbols, evaluate_dim, nearest_sizes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import Buffer, CannotPad, LowerFailed, NoBuckets, UnsupportedOps
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from aotpipe.backends.xla.interpreter import Lines
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
+_FIXES: Final = "aotpipe.backends.xla.fixes.modules"
 """jax lowers a few ops in another way for each."""
 
 Sizes = dict[str, int]
@@ -272,6 +274,9 @@ def _modules(
         traced = trace(entry, bound, sizes, least)
         for platform in PLATFORMS:
             module = module_of(traced, platform)
+            if platform == "cpu":
+                for fix in fixes.active(_FIXES):
+                    fix.apply(module)
             fold_transposes(module)
             if placement is not None:
                 spread = {"spread": annotate(module, *_names(entry, least), placement)}
