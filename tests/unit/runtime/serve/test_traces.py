@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from aotpipe.errors import ServeError
+from aotpipe.runtime.serve import opening
 from aotpipe.runtime.serve.grpc import Service
 from aotpipe.runtime.serve.grpc_messages import MESSAGES
 from aotpipe.runtime.serve.http import Application
@@ -84,7 +85,7 @@ def test_a_request_has_spans_below_its_callers(bundles: Path) -> None:
     async def run() -> tuple[ReadableSpan, ...]:
         counted = Metrics()
         limits = Limits(max_batch_size=8, max_queue_delay_s=0.2)
-        repository = Repository({"root": bundles / "root"}, Options(limits=limits), counted)
+        repository = Repository({"root": opening.read(bundles / "root")}, Options(limits=limits), counted)
         application = Application(repository, counted, max_body_bytes=9999, timeout_s=9, traces=traces)
         await repository.load("root")
         path = "/v2/models/root/infer"
