@@ -20,6 +20,7 @@ import pytest
 from aotpipe.errors import ServeError
 from aotpipe.runtime.bundle import files
 from aotpipe.runtime.goldens import compare
+from aotpipe.runtime.serve.opening import Opening
 from aotpipe.runtime.serve.tensors import DATATYPES
 from tests.unit.runtime.serve.conftest import Server
 
@@ -45,8 +46,8 @@ BODY = b'{"inputs": [{"name": "input", "datatype": "FP32", "shape": [1, 4], "dat
 def test_what_ray_cannot_do_is_refused(
     bundles: Path, name: str, listen: Listen, scale: Scale, said: str
 ) -> None:
-    with pytest.raises(ServeError, match=said):
-        run((f"{name}={bundles / name}",), Options(), listen, scale)
+    with Opening([bundles / name]) as opening, pytest.raises(ServeError, match=said):
+        run((f"{name}={bundles / name}",), opening, Options(), listen, scale)
 
 
 @pytest.fixture(scope="module")
