@@ -137,7 +137,7 @@ def _recur(has: Registers | None, op: Any) -> None:
 
     *lists, steps = op.operands
     results, *tensors = (list(each.owner.operands) for each in lists)
-    # A list of one has no op that takes it apart.
+    # The importer takes the list of results apart at once.
     [unpacked] = [use.owner for use in op.result.uses]
     found = results
     if has is not None:

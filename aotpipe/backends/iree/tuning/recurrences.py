@@ -2,7 +2,7 @@
 
 As a loop on the host, each trip of a recurrent layer has several dispatches, which take longer to start than
 to run (IREE 3.13, AVX-512, one thread: an LSTM of 128 features 2.1 ms for 100 time steps of two layers, and
-0.8 ms so). The op that is put behind a scan has its results, which are read where a target has no kernel.
+0.5 ms so). The op that is put behind a scan has its results, which are read where a target has no kernel.
 """
 
 from __future__ import annotations
