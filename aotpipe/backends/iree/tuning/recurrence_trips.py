@@ -105,14 +105,18 @@ class _Reader:
             if node.op == "call_function" and node in needed:
                 self._read(node)
         results = hops.output_values(self._body)
+        # A result may be a vector that nothing else reads.
+        following, stacked = (
+            tuple(self._result(results[each]) for each in some) for some in (carries, outputs)
+        )
         recurrence = Recurrence(
             tuple(map(self._size, states)),
             tuple(map(self._size, rows)),
             tuple(map(self._size, self._vectors)),
             tuple(_turned(value_of(node).shape, is_turned) for node, is_turned in self._matrices),
             tuple(self._steps),
-            tuple(self._result(results[each]) for each in carries),
-            tuple(self._result(results[each]) for each in outputs),
+            following,
+            stacked,
         )
         if not _is_small(recurrence) or (self._has_batch and max(recurrence.carries) < _LEAST_NUMBERS):
             raise _NoForm

@@ -70,8 +70,15 @@ def test_other_forms(body: Any) -> None:
 def test_what_no_result_needs_is_not_read() -> None:
     found = _read(
         lambda state, row, other: [state + row, (state + row).sin() * 0 + other.sum()][:1],
-        *(tensor(8),) * 3,
+        *(tensor(8) for _ in range(3)),
         rows=2,
     )
     assert found is not None
     assert found.recurrence.rows == (8,)
+
+
+def test_a_result_may_be_what_no_trip_changes() -> None:
+    found = _read(lambda state, row, vector: [state + row, vector], *(tensor(8) for _ in range(3)))
+    assert found is not None
+    assert found.recurrence.vectors == (8,)
+    assert found.recurrence.outputs == ("c0",)
