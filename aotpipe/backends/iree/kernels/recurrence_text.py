@@ -296,12 +296,12 @@ util.func private @call({listed([*(f"%{each.name}: {each.type}" for each in self
                         at = self.writer.plus(first, part.first + vector * tile.lanes)
                         self.writer.write(value, self._target(part.memory, sequence), at, tile)
 
-    def multiplied(self, summed: Products) -> tuple[str, int]:
-        """What a product multiplies: the value, and from which place on."""
+    def multiplied(self, summed: Products) -> tuple[str, int, int]:
+        """What a product multiplies: the value, from which place on, and how many of its numbers."""
         step = self.recurrence.step(summed.step)
         assert step is not None
         value, first = stage_order.source(self.recurrence, step.operands[0])
-        return str(value), first
+        return str(value), first, self.recurrence.size(step.operands[0])
 
     def _target(self, memory: str, sequence: int) -> Row:
         own = self.writer.index(sequence)
@@ -331,10 +331,7 @@ class _Values:
         """Sum products that multiply the same value."""
         kernel, write, tile = self._kernel, self._write, self._tile
         sequences, vectors = range(kernel.sequences), range(tile.vectors)
-        value, first = kernel.multiplied(summed[0])
-        step = self._recurrence.step(summed[0].step)
-        assert step is not None
-        reduced = self._recurrence.size(step.operands[0])
+        value, first, reduced = kernel.multiplied(summed[0])
         keys = [
             (each.step, each.first, vector, sequence)
             for each in summed

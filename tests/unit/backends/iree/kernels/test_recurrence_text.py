@@ -107,6 +107,15 @@ def test_a_recurrent_layer(batch: int) -> None:
     _compare(LSTM, 7, batch, (False, False), REGISTERS[0])
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_products_of_a_value_and_of_a_part_of_it(order: tuple[int, int]) -> None:
+    """Both begin at its first number, and end apart."""
+    products = [Step("matmul", ("v0", "m0"), 24), Step("matmul", ("h0", "m1"), 24)]
+    steps = (Step("slice", ("h0", 0), 8), *(products[each] for each in order), Step("add", ("v1", "v2"), 24))
+    found = Recurrence((24,), (24,), (), ((8, 24), (24, 24)), steps, ("v3",), ())
+    _compare(found, 3, 2, (False, False), REGISTERS[0])
+
+
 def test_the_columns_of_all_gates_lie_together() -> None:
     kernel = recurrence_text.kernel(LSTM, 7, 1, REGISTERS[1], "scan")
     assert kernel.panels == {0: recurrence_text.Panels(4, 1, 24)}
