@@ -155,11 +155,13 @@ def _parts(recurrence: Recurrence, kept: dict[str, None]) -> Iterator[Part]:
 def products(recurrence: Recurrence, stage: Stage, kept: frozenset[str]) -> list[Products]:
     """The products that a stage sums itself, each once."""
     found: dict[Products, None] = {}
+    seen: set[tuple[Operand, int, bool]] = set()
 
     def visit(value: Operand, first: int, *, is_own: bool = False) -> None:
         step = recurrence.step(value)
-        if step is None or (value in kept and not is_own):
+        if step is None or (value in kept and not is_own) or (value, first, is_own) in seen:
             return
+        seen.add((value, first, is_own))
         if step.op == "matmul":
             found[Products(str(value), first)] = None
         elif step.op == "slice":

@@ -69,3 +69,11 @@ def test_a_slice_is_of_its_source() -> None:
     found = _of(Step("slice", ("x0", 2), 6), Step("slice", ("v0", 3), 2), following="h0")
     assert recurrence.source(found, "v1") == ("x0", 5)
     assert recurrence.source(found, 0.5) == (0.5, 0)
+
+
+def test_a_value_that_many_steps_read_is_looked_at_once() -> None:
+    """Each step reads the one before twice: there are 2 to the 60th ways to the first."""
+    steps = [Step("matmul", ("h0", "m0"), 8), *(Step("mul", (f"v{at}", f"v{at}"), 8) for at in range(60))]
+    found = _of(*steps, following="v60")
+    [stage] = recurrence.stages(found)
+    assert recurrence.products(found, stage, frozenset()) == [Products("v0", 0)]
