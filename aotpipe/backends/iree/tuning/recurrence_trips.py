@@ -13,13 +13,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from aotpipe.backends.iree.kernels import steps
 from aotpipe.backends.iree.kernels.recurrence import Recurrence, Step, kept_values
 from aotpipe.backends.iree.kernels.steps import Operand
 from aotpipe.backends.iree.lower.liveness import needed_nodes
-from aotpipe.backends.iree.tuning.steps_after import NAMES
+from aotpipe.backends.iree.tuning.steps_after import NAMES, same
 from aotpipe.passes import hops, ops
 from aotpipe.passes.decompositions.entries import static
 from aotpipe.passes.scalars import value_of
@@ -164,7 +163,7 @@ class _Reader:
         if self._has_batch and (is_row or rank is not None):
             batch = value_of(self._carries[0]).shape
             wanted = batch[0] if is_row and batch else 1
-            if not sizes or not _same(sizes[0], wanted):
+            if not sizes or not same(sizes[0], wanted):
                 raise _NoForm
             sizes = sizes[1:]
         if not all(map(static, sizes)) or not prod(sizes):
@@ -225,7 +224,7 @@ class _Reader:
         source: Any = node.args[0]
         if node.target in _TURNS:
             order = _order(node)
-            kept = [dim for dim in order if not _same(value_of(source).shape[dim], 1)]
+            kept = [dim for dim in order if not same(value_of(source).shape[dim], 1)]
             if kept != sorted(kept):
                 raise _NoForm
         size, wanted = self._size(source), self._size(node)
@@ -360,10 +359,6 @@ def _turned(sizes: Sequence[Any], is_turned: bool) -> tuple[int, int]:
 
 def _without_ones(sizes: Sequence[int]) -> list[int]:
     return [size for size in sizes if size != 1]
-
-
-def _same(left: Any, right: Any) -> bool:
-    return bool(statically_known_true(left == right))
 
 
 _TURNS: Final = ops.overloads("permute transpose.int t")

@@ -142,7 +142,7 @@ class _Region:
             source = node.args[0]
             assert isinstance(source, Node)
             value = value_of(node)
-            if source not in self._operands or not value.dim() or not _same(value.shape[-1], self._outputs):
+            if source not in self._operands or not value.dim() or not same(value.shape[-1], self._outputs):
                 return False
             self._operands[node] = self._operands[source]
             return True
@@ -192,7 +192,7 @@ class _Region:
             return self._operands[given] if _are_same(value.shape, shape) else None
         if value.dtype is not self._dtype or not value.dim() or given not in self._places:
             return None
-        if _same(value.shape[-1], self._outputs) and all(_same(size, 1) for size in value.shape[:-1]):
+        if same(value.shape[-1], self._outputs) and all(same(size, 1) for size in value.shape[:-1]):
             return self._channels.setdefault(given, f"c{len(self._channels)}")
         if _are_same(value.shape, shape) and all(map(static, value_of(self._conv).shape)):
             return self._images.setdefault(given, f"i{len(self._images)}")
@@ -249,9 +249,10 @@ class _Region:
         return found
 
 
-def _same(left: Any, right: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
+    """Whether two sizes are known to be equal."""
     return bool(statically_known_true(left == right))
 
 
 def _are_same(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return len(left) == len(right) and all(map(_same, left, right))
+    return len(left) == len(right) and all(map(same, left, right))
