@@ -139,16 +139,25 @@ flow.executable private @{name} {{
         %next = vector.transfer_write %value, %all[%i, %c0] {{in_bounds = [true]}} : !vector, !part
         scf.yield %next : !part
       }}
-      %made = scf.for %i = %c0 to %count step %c1 iter_args(%all = %begun) -> (!part) {{
+      %none = arith.constant -1 : index
+      %zeros = arith.constant dense<{zero}> : !vector
+      %made, %last_row, %last_sum = scf.for %i = %c0 to %count step %c1
+          iter_args(%all = %begun, %before = %none, %sum = %zeros) -> (!part, index, !vector) {{
         %nth = arith.minsi %i, %last : index
         {read}
         %place = tensor.extract %at[%i] : !places
         %row = arith.index_cast %place : i64 to index
         %value = vector.transfer_read %table[{source}, %column], %pad {{in_bounds = [true]}} : !rows, !vector
-        %old = vector.transfer_read %all[%row, %c0], %pad {{in_bounds = [true]}} : !part, !vector
-        %sum = {add} %old, %value : !vector
-        %next = vector.transfer_write %sum, %all[%row, %c0] {{in_bounds = [true]}} : !vector, !part
-        scf.yield %next : !part
+        %again = arith.cmpi eq, %row, %before : index
+        %old = scf.if %again -> (!vector) {{
+          scf.yield %sum : !vector
+        }} else {{
+          %stored = vector.transfer_read %all[%row, %c0], %pad {{in_bounds = [true]}} : !part, !vector
+          scf.yield %stored : !vector
+        }}
+        %new = {add} %old, %value : !vector
+        %next = vector.transfer_write %new, %all[%row, %c0] {{in_bounds = [true]}} : !vector, !part
+        scf.yield %next, %row, %new : !part, index, !vector
       }}
       iree_tensor_ext.dispatch.tensor.store %made, %out_tied, offsets = [0, %column],
           sizes = [%rows, {lanes}], strides = [1, 1] : !part -> !writes{{%rows}}

@@ -43,19 +43,25 @@ def count(module: nn.Module, *call: torch.Tensor, **options: Any) -> int:
         (nn.Conv2d(16, 24, 3, groups=2), (1, 16, 9, 9), 1),
         (nn.Conv2d(16, 16, 3, groups=16), (1, 16, 9, 9), 0),
         (nn.Conv2d(16, 16, 3, groups=8), (1, 16, 9, 9), 1),
-        (nn.Conv2d(16, 16, 3), (1, 16, 3, 3), 0),
+        (nn.Conv2d(16, 16, 3), (1, 16, 3, 3), 1),
         (nn.Conv2d(16, 16, 3).double(), (1, 16, 9, 9), 1),
         (nn.Linear(16, 24), (5, 16), 1),
         (nn.Linear(16, 24), (2, 3, 16), 1),
-        (nn.Linear(16, 24), (1, 16), 0),
+        (nn.Linear(16, 24), (1, 16), 1),
     ],
     ids=lambda each: str(each).replace(" ", ""),
 )
-def test_what_has_many_pixels_and_outputs_takes_this_form(
+def test_what_has_weights_for_all_pixels_takes_this_form(
     module: nn.Module, size: tuple[int, ...], wanted: int
 ) -> None:
     dtype = next(module.parameters()).dtype
     assert count(module, tensor(*size, dtype=dtype)) == wanted
+
+
+@pytest.mark.parametrize("outputs", [1, 7, 24, 130])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_single_row_is_multiplied_by_all_columns(outputs: int, dtype: torch.dtype) -> None:
+    run(nn.Linear(70, outputs).to(dtype), (tensor(1, 70, dtype=dtype),))
 
 
 def test_rows_that_a_call_decides_take_it_too() -> None:
