@@ -13,12 +13,13 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, erase_unread, replace_uses
-from aotpipe.backends.iree.kernels import batch_matmul, convolution, recurrence_text, softmax
+from aotpipe.backends.iree.kernels import batch_matmul, convolution, recurrence_text, row_products, softmax
 from aotpipe.backends.iree.kernels.batch_matmul import Matmul
 from aotpipe.backends.iree.kernels.convolution import Convolution, Registers, Tiling
 from aotpipe.backends.iree.kernels.inlining import all_inlined, inlined
 from aotpipe.backends.iree.kernels.recurrence import Recurrence
 from aotpipe.backends.iree.kernels.recurrence_text import Panels
+from aotpipe.backends.iree.kernels.row_products import RowProducts
 from aotpipe.backends.iree.kernels.steps import Steps, emitted
 from aotpipe.core.targets import Target
 from aotpipe.runtime import toolchain
@@ -27,6 +28,8 @@ _OP: Final = "torch.aotpipe.convolution_channels_last"
 _WITH_STEPS: Final = "torch.aotpipe.convolution_with_steps"
 _SOFTMAX: Final = "torch.aten._softmax"
 _BMM: Final = "torch.aten.bmm"
+_SUM: Final = "torch.aten.sum.dim_IntList"
+_MUL: Final = "torch.aten.mul.Tensor"
 _LEAST_ROWS: Final = 4
 """Fewer rows are no more work than the reading of what multiplies them."""
 _LEAST_PRODUCTS: Final = 1 << 16
@@ -42,9 +45,11 @@ _NEON: Final = Registers(4, 32)
 def rewrite(targets: Sequence[Target]) -> Rewrite:
     """The rewrite of a lowered module for some targets that share a program."""
     return Rewrite(
-        ("torch.operator", _SOFTMAX, _BMM),
+        ("torch.operator", _SOFTMAX, _BMM, _SUM),
         partial(_rewrite, registers(targets)),
-        seen_as=re.compile(rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\.(?:_softmax|bmm)"),
+        seen_as=re.compile(
+            rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\.(?:_softmax|bmm|sum\.dim_IntList)"
+        ),
     )
 
 
@@ -70,6 +75,8 @@ def _rewrite(has: Registers | None, op: Any) -> bool:
         return has is not None and _soften(has, op)
     if op.name == _BMM:
         return has is not None and _multiply(has, op)
+    if op.name == _SUM:
+        return has is not None and _multiply_rows(has, op)
     if op.attributes["name"].value == _RECURRENCE:
         _recur(has, op)
         return True
@@ -128,6 +135,43 @@ def _multiply(has: Registers, op: Any) -> bool:
     first = ir.ShapedType.get_dynamic_size() if matmul.batch is None else matmul.batch
     replace_uses(op.results[0], multiplied)
     op.erase()
+    return True
+
+
+def _multiply_rows(has: Registers, op: Any) -> bool:
+    """Have a kernel sum products of `[batch, rows, reduced]` and `[batch, 1, reduced]` over the last dim."""
+    from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, to_builtin
+
+    product, dims, keeps, dtype = op.operands
+    factors = product.owner
+    if getattr(factors, "name", "") != _MUL or len(list(product.uses)) > 1 or _numbers(keeps)[0]:
+        return False
+    if dtype.owner.name != "torch.constant.none" or str(builtin_type(product.type).element_type) != "f32":
+        return False
+    kinds = {value: builtin_type(value.type) for value in factors.operands}
+    if any(str(kind.element_type) != "f32" or kind.rank != 3 for kind in kinds.values()):
+        return False
+    vectors = [value for value, kind in kinds.items() if not kind.is_dynamic_dim(1) and kind.shape[1] == 1]
+    if len(vectors) != 1 or len(kinds) != 2 or _numbers(dims) not in ((2,), (-1,)):
+        return False
+    [vector], [matrix] = vectors, [value for value in kinds if value not in vectors]
+    kind = kinds[matrix]
+    if not kinds[vector].has_static_shape or kind.is_dynamic_dim(0) or kind.is_dynamic_dim(2):
+        return False
+    (batch, _, reduced), rows = kind.shape, None if kind.is_dynamic_dim(1) else kind.shape[1]
+    sizes = RowProducts(batch, rows, reduced)
+    cut = row_products.tile(sizes, has)
+    if kinds[vector].shape != [batch, 1, reduced] or cut is None:
+        return False
+    if 0 in (batch, rows) or (rows and batch * rows * reduced < _LEAST_PRODUCTS):
+        return False
+    text = row_products.text(sizes, cut)
+    operands = [matrix, vector]
+    replace_uses(
+        op.results[0], lambda: convert(inlined(text, list(map(to_builtin, operands))), op.results[0].type)
+    )
+    op.erase()
+    erase_unread([product])
     return True
 
 
