@@ -55,10 +55,27 @@ def test_every_output_of_bags(last: bool) -> None:
             torch.testing.assert_close(got, want, equal_nan=True)
 
 
-@pytest.mark.parametrize("offsets", [[1, 4], [0, 9]])
-def test_offsets_that_eager_refuses_raise(offsets: list[int]) -> None:
-    call = (torch.tensor([2, 1, 6, 2, 0, 3]), torch.tensor([0, 4]))
-    run = Runner(legal(Outputs(1, -1, False), call))
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("padding", [-1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_comes_after_the_last_offset_is_in_the_bags_of_eager(
+    mode: int, padding: int, dtype: torch.dtype
+) -> None:
+    model = Outputs(mode, padding, True).to(dtype)
+    call = (torch.tensor([2, 1, 6, 2, 0, 3]), torch.tensor([0, 2, 4]))
+    with torch.no_grad():
+        got, want = decomposed(model, call).module()(*call)[0], model(*call)[0]
+    torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("offsets", [[1, 4, 5], [0, 4, 9], [0, 5, 4]])
+def test_offsets_that_eager_refuses_raise(mode: int, offsets: list[int]) -> None:
+    call = (torch.tensor([2, 1, 6, 2, 0, 3]), torch.tensor([0, 4, 5]))
+    model = Outputs(mode, -1, False)
+    with pytest.raises(RuntimeError):
+        model(call[0], torch.tensor(offsets))
+    run = Runner(legal(model, call))
     run((call[0], torch.tensor(offsets)))
     assert not all(run.asserts.values())
 
