@@ -1,11 +1,11 @@
 """What the time of a case's program for this CPU goes to: its kernels, beside what the machine could do.
 
-Each case of `scripts/peers.py` is built without a workspace, which `iree-benchmark-module` cannot pass, and
-run by it on one thread with its profile of dispatches. `peak` is the longer of two times: that of the model's
-floating-point operations, as torch counts them, at the rate of a large matmul, and that of its weights and
-inputs at the rate of a large sum, both of torch's on one thread. A kernel of ours is named by what it
-computes: `convolve_f32_...` has the images, outputs, kernel, stride and dilation; a matmul is a convolution
-of single pixels.
+Each case of `scripts/peers.py`, `timm/NAME` and `transformers/NAME` among them, is built without a workspace,
+which `iree-benchmark-module` cannot pass, and run by it on one thread with its profile of dispatches. `peak`
+is the longer of two times: that of the model's floating-point operations, as torch counts them, at the rate
+of a large matmul, and that of its weights and inputs at the rate of a large sum, both of torch's on one
+thread. A kernel of ours is named by what it computes: `convolve_f32_...` has the images, outputs, kernel,
+stride and dilation; a matmul is a convolution of single pixels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from latency import ROOT
-from peers import CASES
+from peers import spec_named
 
 _BIN: Final = ROOT / ".venv/bin"
 _TARGET: Final = "iree-cpu-host"
@@ -125,7 +125,7 @@ def least_us(built: Path, seconds: float) -> float:
 
 def main() -> None:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("cases", nargs="+", metavar="CASE", choices=sorted(CASES))
+    found.add_argument("cases", nargs="+", metavar="CASE")
     found.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     found.add_argument("--rows", type=int, default=6, help="kernels of each case")
     found.add_argument("--json", type=Path)
@@ -134,7 +134,7 @@ def main() -> None:
     print(f"one thread: {most[0] / 1e9:.0f} GFLOP/s, {most[1] / 1e9:.1f} GB/s", flush=True)
     rows = []
     for case in options.cases:
-        spec = CASES[case]()
+        spec = spec_named(case)
         with tempfile.TemporaryDirectory() as name:
             built = bundle(spec, Path(name) / "b")
             row = {

@@ -1,6 +1,6 @@
 """Times programs beside eager, torch.compile with frozen weights, ONNX Runtime and OpenVINO.
 
-usage: peers.py [--threads N[,N]] [--seconds S] [--json FILE] [CASE...]
+usage: peers.py [--threads N[,N]] [--seconds S] [--json FILE] [--draw N --seed S] [CASE...]
 
 Run it by a Python that has the peers, too: an environment of its own, whose .pth file names the site-packages
 of .venv, with `pip install onnxruntime openvino onnx onnxscript`; a peer that is not installed has no column.
@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ from typing import Any, Final
 from latency import ROOT, interleaved, quiet_stdout, spec_of
 
 OURS: Final = {"IREE": "iree-cpu-host", "XLA": "xla-cpu-host"}
+_LAYERS: Final = 4
+_LARGEST: Final = 100_000_000
 PEERS: Final = ("eager", "frozen", "ORT", "OpenVINO")
 Call = Callable[[], Any]
 
@@ -47,7 +50,7 @@ def linears(name: str, batch: int, *sizes: int) -> Any:
     return spec_of(nn.Sequential(*layers[:-1]), name, torch.randn(batch, sizes[0]))
 
 
-def timm(name: str, size: int = 224) -> Any:
+def timm(name: str, size: int | None = None) -> Any:
     import torch
 
     from models._vision import make_torchvision_importable
@@ -60,7 +63,77 @@ def timm(name: str, size: int = 224) -> Any:
     for parameter in model.parameters():
         if not parameter.any():
             torch.nn.init.normal_(parameter, std=0.02)
-    return spec_of(model, name, torch.randn(1, 3, size, size))
+    sizes = (3, size, size) if size else model.default_cfg.get("input_size", (3, 224, 224))
+    return spec_of(model, name, torch.randn(1, *sizes))
+
+
+def language_model(name: str) -> Any:
+    """A causal or masked language model of transformers, by the name of its config, with 64 tokens."""
+    import torch
+
+    config, model = _language_model(name)
+    vocabulary = min(config.vocab_size, 30000)
+    ids = torch.randint(100, vocabulary, (1, 64), generator=torch.Generator().manual_seed(0))
+
+    class Tokens(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model(config)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.inner(input_ids=ids, use_cache=False).logits if is_causal else self.inner(ids).logits
+
+    is_causal = "CausalLM" in model.__name__
+    return spec_of(Tokens(), name, ids)
+
+
+def _language_model(name: str) -> tuple[Any, Any]:
+    """The config and the class of a language model."""
+    from models._vision import make_torchvision_importable
+
+    make_torchvision_importable()
+    import transformers
+    from transformers.models.auto import modeling_auto as auto
+
+    names = {**auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, **auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
+    config = transformers.AutoConfig.for_model(name)
+    layers = getattr(config, "num_hidden_layers", 4)
+    if layers > _LAYERS:
+        config = transformers.AutoConfig.for_model(name, num_hidden_layers=_LAYERS)
+    return config, getattr(transformers, names[name])
+
+
+def drawn(count: int, seed: int) -> list[str]:
+    """The names of so many cases, at random."""
+    import torch
+
+    from models._vision import make_torchvision_importable
+
+    make_torchvision_importable()
+    import timm as models
+    from transformers.models.auto import modeling_auto as auto
+
+    of_transformers = {**auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, **auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
+    chance = random.Random(seed)
+    found: list[str] = []
+    while len(found) < count:
+        is_timm = len(found) % 3 < 2
+        name = chance.choice(models.list_models() if is_timm else [*of_transformers])
+        try:
+            with torch.device("meta"):
+                if is_timm:
+                    made = models.create_model(name)
+                else:
+                    config, model = _language_model(name)
+                    made = model(config)
+        except Exception as error:  # noqa: BLE001  # whatever a model of another package raises
+            print(f"  {name}: {type(error).__name__}: {str(error).splitlines()[:1]}", file=sys.stderr)
+            continue
+        parameters = sum(each.numel() for each in made.parameters())
+        case = f"{'timm' if is_timm else 'transformers'}/{name}"
+        if parameters <= _LARGEST and case not in found:
+            found.append(case)
+    return found
 
 
 def transformer(config: str, model: str, tokens: int, output: str, **sizes: Any) -> Any:
@@ -332,6 +405,12 @@ def peers(module: Any, args: tuple[Any, ...], threads: int, folder: Path) -> dic
     return found
 
 
+def spec_named(case: str) -> Any:
+    """The Spec of a case of the table, or of a package's model."""
+    package, _, name = case.partition("/")
+    return {"timm": timm, "transformers": language_model}[package](name) if name else CASES[case]()
+
+
 def one(case: str, threads: int, seconds: float) -> dict[str, Any]:
     """The row of one case, in this process."""
     import torch
@@ -340,7 +419,7 @@ def one(case: str, threads: int, seconds: float) -> dict[str, Any]:
 
     torch.manual_seed(0)
     torch.set_num_threads(threads)
-    spec = CASES[case]()
+    spec = spec_named(case)
     point = next(iter(spec.entry_points.values()))
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack, torch.no_grad():
         programs, bundle, inputs = built(spec, Path(name))
@@ -391,8 +470,11 @@ def main() -> None:
     found.add_argument("--seconds", type=float, default=4.0, help="of each case and thread count")
     found.add_argument("--json", type=Path)
     found.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    found.add_argument("--draw", type=int, metavar="N", help="take N models at random instead")
+    found.add_argument("--seed", type=int, default=0, help="of what is drawn")
     options = found.parse_args()
-    cases = options.cases or list(CASES)
+    sys.path.insert(0, str(ROOT))  # as `run_case` has it for the cases
+    cases = drawn(options.draw, options.seed) if options.draw else options.cases or list(CASES)
     if options.one:
         with quiet_stdout() as write:
             write(json.dumps(one(cases[0], int(options.threads), options.seconds)))

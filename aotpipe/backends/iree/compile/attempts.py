@@ -188,14 +188,18 @@ def plan(fast: tuple[str, ...], attempts: Sequence[Attempt]) -> Iterator[tuple[s
     """
     yield "", fast
     for fallback in flags.fallbacks():
-        last = attempts[-1].outcome
-        if last.ending not in {"exited", "signalled"} or diagnose(last.stderr).is_input:
-            # Other flags help neither at a limit nor where the module itself was refused.
+        if not may_help(attempts[-1]):
             return
         chosen = fallback(fast)
         is_new = all(chosen != attempt.flags for attempt in attempts)
         if is_new and re.search(fallback.after, attempts[0].outcome.stderr):
             yield fallback.name, chosen
+
+
+def may_help(failed: Attempt) -> bool:
+    """Whether another attempt may succeed: not at a limit, nor where the module itself was refused."""
+    is_limit = failed.outcome.ending not in {"exited", "signalled"}
+    return not (is_limit or diagnose(failed.outcome.stderr).is_input)
 
 
 @cache

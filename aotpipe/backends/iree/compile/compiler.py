@@ -3,8 +3,9 @@
 `compile(lowered, target)` gives a `Compiled` whose bytes depend on the module, the flags, the compiler's
 version and, for `host`, this CPU, and on nothing else: not on the folder, the process or the user's paths.
 Where the compiler fails or crashes on the fast flags, more cautious ones are tried in the order of
-`flags.FALLBACKS`; the flags and a note of the result say so. Weights are outside of the module. An error has
-the first diagnostic, the op, the user's line, and the path of a log where a folder for logs was given.
+`flags.FALLBACKS`, and at last a module without our kernels; the flags and a note of the result say so.
+Weights are outside of the module. An error has the first diagnostic, the op, the user's line, and the path
+of a log where a folder for logs was given.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from aotpipe.backends.compiling import DEFAULT_TIMEOUT_S, backend_digest, limit_error
 from aotpipe.backends.iree.compile import attempts as runs
 from aotpipe.backends.iree.compile import flags
 from aotpipe.backends.iree.compile.attempts import Attempt, Workplace, diagnose
 from aotpipe.backends.iree.fixes.flags import Fallback
-from aotpipe.backends.iree.fixes.rewrites import rewritten
+from aotpipe.backends.iree.fixes.rewrites import Rewrite, rewritten
 from aotpipe.backends.iree.fixes.torch_dialect import host_reads
 from aotpipe.backends.iree.kernels import lowering
 from aotpipe.core import fixes
@@ -30,6 +31,7 @@ from aotpipe.core.targets import Target
 from aotpipe.errors import CompileError, CompileFailed, CompilerCrashed, TargetError
 from aotpipe.runtime import process, store, toolchain
 
+_WITHOUT_KERNELS: Final = "without aotpipe's kernels"
 _PACKAGE: Final = "iree-base-compiler"
 _TORCH_DIALECT: Final = "aotpipe.backends.iree.fixes.torch_dialect"
 _INPUT_PHASE: Final = "aotpipe.backends.iree.fixes.input_phase"
@@ -73,15 +75,9 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
     module = given(lowered.module, targets)
     attempts: list[Attempt] = []
     with Workplace.made(module, limit) as place:
-        if any(fix.apply.made_of.search(module) for fix in fixes.active(_INPUT_PHASE, targets)):
-            first = place.input_phase(fast, timeout_s)
-            if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
-                module, fast = changed, (*fast, runs.FROM_INPUT)
-                place.put(module)
-        last = [fix.apply for fix in fixes.active(_VM_PHASE, targets) if fix.apply.made_of.search(module)]
-        for how, chosen in runs.plan(fast, attempts):
-            left_s = timeout_s - sum(attempt.outcome.wall_s for attempt in attempts)
-            attempts.append(place.attempt(how, chosen, left_s, last))
+        start = _Start.of(place, module, targets, fast, timeout_s)
+        for how, chosen in runs.plan(start.flags, attempts):
+            attempts.append(start.attempt(place, how, chosen, timeout_s, attempts))
             if attempts[-1].payload is not None:
                 return _compiled(lowered, target, key, attempts, beside)
         is_loaded = host_reads.FIX in fixes.active(_TORCH_DIALECT, targets)
@@ -99,7 +95,56 @@ def compile(  # noqa: A001  # the stage's name; nothing here needs the builtin
                     log_dir=log_dir,
                 )
         log = _write_log(log_dir, f"iree-compile-{name}-{key}", module, attempts)
-        raise _error(place, name, attempts, timeout_s, log)
+        error = _error(place, name, attempts, timeout_s, log)
+        without = given(lowered.module, targets, has_kernels=False)
+        if without != module and runs.may_help(attempts[-1]):
+            start = _Start.of(place, without, targets, fast, timeout_s)
+            attempts.append(start.attempt(place, _WITHOUT_KERNELS, start.flags, timeout_s, attempts))
+            if attempts[-1].payload is not None:
+                return _compiled(lowered, target, key, attempts, beside)
+        raise error
+
+
+class _Start(NamedTuple):
+    """What is compiled, and how.
+
+    Attributes:
+        last: Rewrites of what the compiler makes before it writes the bytecode.
+    """
+
+    flags: tuple[str, ...]
+    last: list[Rewrite]
+
+    @classmethod
+    def of(
+        cls,
+        place: Workplace,
+        module: bytes,
+        targets: Sequence[Target],
+        fast: tuple[str, ...],
+        timeout_s: float,
+    ) -> Self:
+        """Put a module in its place, or what the compiler's first phase and the workarounds make of it."""
+        place.put(module)
+        if any(fix.apply.made_of.search(module) for fix in fixes.active(_INPUT_PHASE, targets)):
+            first = place.input_phase(fast, timeout_s)
+            if first and (changed := _rewritten(first, _INPUT_PHASE, targets)):
+                module, fast = changed, (*fast, runs.FROM_INPUT)
+                place.put(module)
+        last = [fix.apply for fix in fixes.active(_VM_PHASE, targets) if fix.apply.made_of.search(module)]
+        return cls(fast, last)
+
+    def attempt(
+        self,
+        place: Workplace,
+        how: str,
+        chosen: tuple[str, ...],
+        timeout_s: float,
+        attempts: Sequence[Attempt],
+    ) -> Attempt:
+        """Compile in the time that other attempts left."""
+        left_s = timeout_s - sum(each.outcome.wall_s for each in attempts)
+        return place.attempt(how, chosen, left_s, self.last)
 
 
 def fallbacks_for_numbers(
@@ -144,10 +189,11 @@ def _rewritten(module: bytes, stage: str, targets: Sequence[Target]) -> bytes | 
     return rewritten(module, [fix.apply for fix in fixes.active(stage, targets)])
 
 
-def given(module: bytes, targets: Sequence[Target]) -> bytes:
+def given(module: bytes, targets: Sequence[Target], *, has_kernels: bool = True) -> bytes:
     """What the compiler is given for a lowered module: our kernels for its targets, and workarounds."""
     # A workaround may be for what the kernels of other targets become.
-    module = rewritten(module, [lowering.rewrite(targets)]) or module
+    rewrite = lowering.rewrite(targets) if has_kernels else lowering.PLAIN
+    module = rewritten(module, [rewrite]) or module
     return _rewritten(module, _TORCH_DIALECT, targets) or module
 
 
@@ -194,13 +240,17 @@ def _compiled(
         notes=(
             *flags.remarks(lowered.module, (target, *beside)),
             *(
-                f"compiled {last.name}: with the faster flags the compiler "
+                f"compiled {last.name}: {_before(last)} the compiler "
                 f"{_ending(attempt.outcome)} ({diagnose(attempt.outcome.stderr).text})"
                 for attempt in attempts[:1]
                 if last.name
             ),
         ),
     )
+
+
+def _before(last: Attempt) -> str:
+    return "with them" if last.name == _WITHOUT_KERNELS else "with the faster flags"
 
 
 def _versions() -> dict[str, str]:

@@ -44,9 +44,13 @@ _NEON: Final = Registers(4, 32)
 
 def rewrite(targets: Sequence[Target]) -> Rewrite:
     """The rewrite of a lowered module for some targets that share a program."""
+    return _rewrite_for(registers(targets))
+
+
+def _rewrite_for(has: Registers | None) -> Rewrite:
     return Rewrite(
         ("torch.operator", _SOFTMAX, _BMM, _SUM),
-        partial(_rewrite, registers(targets)),
+        partial(_rewrite, has),
         seen_as=re.compile(
             rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\.(?:_softmax|bmm|sum\.dim_IntList)"
         ),
@@ -492,3 +496,7 @@ def _list_of(name: str, numbers: Sequence[int]) -> str:
         for parts in ([f"%{name}{place}" for place in range(len(numbers))], ["!torch.int"] * len(numbers))
     )
     return f"{each}\n  %{name} = torch.prim.ListConstruct {names} : ({types}) -> !torch.list<int>"
+
+
+PLAIN: Final = _rewrite_for(None)
+"""The rewrite of a lowered module that has no kernel of ours."""

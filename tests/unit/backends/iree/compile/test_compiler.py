@@ -6,10 +6,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aotpipe.backends.iree.compile import compiler
+from aotpipe.backends.iree.kernels import softmax
 from aotpipe.core.stages import Schedule
 from aotpipe.core.targets import Target
 from tests.unit.runtime.iree.samples import HOST, RELU, RELU_TEXT, lowered
@@ -110,3 +112,40 @@ def test_the_digest_covers_target_flags_and_module_and_no_path() -> None:
         compiler.digest(replace(RELU, digest="1" * 64), HOST),
     }
     assert len(others | {base}) == 4
+
+
+SOFTMAX = """\
+module {
+  func.func @forward(%arg0: !torch.vtensor<[64,128],f32>) -> !torch.vtensor<[64,128],f32> {
+    %dim = torch.constant.int -1
+    %false = torch.constant.bool false
+    %0 = torch.aten._softmax %arg0, %dim, %false : !torch.vtensor<[64,128],f32>, !torch.int, !torch.bool
+      -> !torch.vtensor<[64,128],f32> loc("/home/u/model.py":7:0)
+    return %0 : !torch.vtensor<[64,128],f32>
+  }
+}
+"""
+
+
+def test_a_kernel_that_the_compiler_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = compiler.compile(lowered(SOFTMAX), HOST)
+    assert taken.notes == ()
+    text = softmax.text
+
+    def on_a_stack_that_is_too_small(*given: Any) -> str:
+        """The kernel with a buffer on the stack of more bytes than the compiler allows."""
+        large = "memref<100000000xf32>"
+        reads = f"""
+      %large = memref.alloca() : {large}
+      %last = arith.constant 99999999 : index
+      %read = memref.load %large[%last] : {large}
+      memref.store %read, %large[%last] : {large}
+"""
+        return text(*given).replace("\n      return\n", f"{reads}      return\n")
+
+    monkeypatch.setattr(softmax, "text", on_a_stack_that_is_too_small)
+    compiled = compiler.compile(lowered(SOFTMAX), HOST)
+    [note] = compiled.notes
+    assert "without aotpipe's kernels: with them the compiler failed" in note
+    assert b"softmax_128" in taken.payload
+    assert b"softmax_128" not in compiled.payload
