@@ -16,7 +16,7 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
-from aotpipe.backends.iree.tuning import depthwise, kernels, steps_after
+from aotpipe.backends.iree.tuning import kernels, steps_after
 from aotpipe.core.signature import evaluate_dim
 from aotpipe.core.stages import LegalEntry
 from aotpipe.passes import hops, ops
@@ -30,7 +30,6 @@ _SUMMED: Final[Mapping[object, Callable[[tuple[Any, ...]], _Sizes]]] = {
     _ATEN.baddbmm.default: lambda args: args[1].shape[-1:],
     _ATEN.convolution.default: lambda args: args[1].shape[1:],
     _ATEN.scaled_dot_product_attention.default: lambda args: args[1].shape[-2:],
-    depthwise.OP: lambda args: args[1].shape[:2],
     kernels.OP: lambda args: args[1].shape[1:],
     steps_after.OP: lambda args: args[0][1].shape[1:],
 }

@@ -23,7 +23,6 @@ from torch.fx import GraphModule, Node
 from aotpipe.backends.iree.decompositions import table
 from aotpipe.backends.iree.tuning import (
     convolution,
-    depthwise,
     kernels,
     layouts,
     pools,
@@ -79,9 +78,7 @@ def refusal(node: Node) -> str:
     if node.target in REASONS:
         return REASONS[node.target]
     return (
-        ""
-        if node.target in (depthwise.OP, kernels.OP, pools.OP, steps_after.OP) or _is_known(node.target)
-        else NO_LOWERING
+        "" if node.target in (kernels.OP, pools.OP, steps_after.OP) or _is_known(node.target) else NO_LOWERING
     )
 
 

@@ -3,7 +3,8 @@
 A convolution is one of `[batch, depth, height, width, channels]` by `[panels, kernel * channels, outputs]`,
 and a matmul that of an image of one column. Each step of the innermost loop multiplies one number of each
 pixel of a tile by vectors of outputs; the sums stay in registers until all channels and places of the kernel
-are added. A tile that would go past the end of an image starts earlier and computes some pixels again. Where
+are added. A depthwise one has panels `[panels, kernel, channels]`, by which vectors of pixels are multiplied.
+A tile that would go past the end of an image starts earlier and computes some pixels again. Where
 an image may be smaller than a tile, it is computed pixel by pixel then.
 """
 
@@ -69,6 +70,16 @@ class Convolution:
         """How many products each element of the result sums."""
         return prod(self.kernel) * self.size[4] // self.groups
 
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is a group: then vectors of pixels are multiplied, and not their numbers."""
+        return 1 < self.groups == self.outputs == self.size[4]
+
+    @property
+    def parts(self) -> int:
+        """Groups of outputs that have panels of their own."""
+        return 1 if self.is_depthwise else self.groups
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -98,7 +109,7 @@ class Tiling:
 
 def tiling(conv: Convolution, registers: Registers) -> Tiling:
     """The tiles that are computed in the fewest cycles, as far as the registers and caches tell."""
-    outputs = conv.outputs // conv.groups
+    outputs = conv.outputs // conv.parts
     lanes = registers.lanes if conv.element == "f32" else registers.lanes // 2
     while lanes // 2 >= max(outputs, 2):
         lanes //= 2
@@ -111,7 +122,8 @@ def tiling(conv: Convolution, registers: Registers) -> Tiling:
             tiles = -(-(height or 1024) // rows) * -(-(width or 1024) // columns)
             # Two products and two reads a cycle; a sum takes four; weights come from the second cache.
             pixels = rows * columns
-            cycles = 2 + max(pixels * vectors / 2, (pixels + vectors) / 2, 4, 1.5 * vectors)
+            reads = vectors * (pixels + 1) if conv.is_depthwise else pixels + vectors
+            cycles = 2 + max(pixels * vectors / 2, reads / 2, 4, 1.5 * vectors)
             cost = (panels * tiles * cycles, -vectors)
             if least is None or cost < least[0]:
                 least = (cost, Tiling(lanes, vectors, rows, columns, 0, panels))
@@ -137,7 +149,7 @@ def _rows_of_group(conv: Convolution, tiles: Tiling) -> int:
     batch, (depth, height, width) = conv.size[0] or 1, conv.counts
     if height is None:
         return 8 * tiles.rows
-    others = conv.groups * tiles.panels * batch * (depth or 1)
+    others = conv.parts * tiles.panels * batch * (depth or 1)
     work = conv.reduced * tiles.width * (width or 1)
     wanted = max(1, height * others // _GROUPS, -(-_WORK // work))
     for rows in range(max(wanted, tiles.rows), height):
@@ -166,9 +178,9 @@ class _Text:
         self.sizes = {"batch": batch, "height": height, "width": width}
         self.decided = [key for key, size in self.sizes.items() if size is None]
         self.depths, self.heights, self.widths = conv.counts
-        outputs = conv.outputs // conv.groups
+        outputs = conv.outputs // conv.parts
         self.is_full = outputs % tiles.width == 0
-        self.panels = (conv.groups * tiles.panels, conv.reduced, tiles.width)
+        self.panels = (conv.parts * tiles.panels, conv.reduced, tiles.width)
 
     def module(self) -> str:
         """The text of the module."""
@@ -349,7 +361,7 @@ util.func private @call(%x: !x, %w: !w{parameters}) -> !out {{
             "of_group": tiles.rows_of_group,
             "panels": tiles.panels,
             "panel_width": tiles.width,
-            "group_outputs": conv.outputs // conv.groups,
+            "group_outputs": conv.outputs // conv.parts,
             "channels": channels,
             "taps_d": kernel_h * kernel_w * channels,
             "taps_h": kernel_w * channels,
@@ -467,20 +479,28 @@ util.func private @call(%x: !x, %w: !w{parameters}) -> !out {{
         return body
 
     def _products(self, rows: int, columns: int) -> Iterator[str]:
-        """Each pixel's number of one channel times the weights of a panel."""
+        """Each pixel's number of one channel, or its vector of them, times the weights of a panel."""
         tiles = self.tiles
         for vector in range(tiles.vectors):
             yield (
                 f"%weight{vector} = vector.transfer_read %w[%panel, %place, %n{vector * tiles.lanes}], %zero "
                 "{in_bounds = [true]} : !w, !vector"
             )
+            if self.conv.is_depthwise:
+                yield f"%channel{vector} = arith.addi %output_in, %n{vector * tiles.lanes} : index"
         for pixel in range(rows * columns):
             row, column = divmod(pixel, columns)
-            yield f"%x{pixel} = tensor.extract %x[%image, %at_d, %row{row}, %column{column}, %at] : !x"
-            yield f"%pixel{pixel} = vector.broadcast %x{pixel} : {self.conv.element} to !vector"
+            where = f"%image, %at_d, %row{row}, %column{column}"
+            if not self.conv.is_depthwise:
+                yield f"%x{pixel} = tensor.extract %x[{where}, %at] : !x"
+                yield f"%pixel{pixel} = vector.broadcast %x{pixel} : {self.conv.element} to !vector"
             for vector in range(tiles.vectors):
-                place = pixel * tiles.vectors + vector
-                factors, terms = f"%pixel{pixel}, %weight{vector}", f"%product{place}, %sum_c{place}"
+                place, factor = pixel * tiles.vectors + vector, f"%pixel{pixel}"
+                if self.conv.is_depthwise:
+                    factor, bounds = f"%x{place}", "true" if self.is_full else "false"
+                    options = f"%zero {{in_bounds = [{bounds}]}} : !x, !vector"
+                    yield f"{factor} = vector.transfer_read %x[{where}, %channel{vector}], {options}"
+                factors, terms = f"{factor}, %weight{vector}", f"%product{place}, %sum_c{place}"
                 # A CPU without a fused multiply-add would call a function for each number of `math.fma`.
                 yield f"%product{place} = arith.mulf {factors} fastmath<contract> : !vector"
                 yield f"%added{place} = arith.addf {terms} fastmath<contract> : !vector"

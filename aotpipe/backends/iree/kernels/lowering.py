@@ -287,7 +287,7 @@ def _name_of(conv: Convolution) -> str:
 
 def packing(conv: Convolution, tiles: Tiling) -> str:
     """Weights `[outputs, channels / groups, *kernel]` as panels `[panels, kernel * channels, outputs]`."""
-    groups, outputs, taps = conv.groups, conv.outputs // conv.groups, prod(conv.kernel)
+    groups, outputs, taps = conv.parts, conv.outputs // conv.parts, prod(conv.kernel)
     channels, kernel = conv.reduced // taps, "x".join(map(str, conv.kernel))
     element = conv.element
     whole, panels, width = tiles.panels * tiles.width, tiles.panels, tiles.width
@@ -320,7 +320,7 @@ util.func private @pack(%given: !given) -> !panels {{
 
 def _panels_of_numbers(conv: Convolution, tiles: Tiling) -> str:
     """A number for each output as `[panels, outputs]`."""
-    groups, outputs = conv.groups, conv.outputs // conv.groups
+    groups, outputs = conv.parts, conv.outputs // conv.parts
     whole = tiles.panels * tiles.width
     return f"""
 !given = tensor<{conv.outputs}x{conv.element}>
@@ -370,6 +370,8 @@ def _plain(call: _Call) -> Any:
     conv, (x, weight, *more) = call.conv, call.tensors
     if conv.groups == 1 and prod((*conv.kernel, *conv.stride)) == 1:
         found = inlined(_matmul(conv), [to_builtin(x), to_builtin(weight)])
+    elif conv.is_depthwise:
+        found = inlined(_depthwise(conv), [to_builtin(x), to_builtin(weight)])
     else:
         found = to_builtin(inlined(_of_torch(conv, x, weight, call.result), [x, weight]))
     if call.after.each:
@@ -451,6 +453,46 @@ func.func private @call(%x: !x, %weight: !weight) -> !found {{
   {found}
   %found = tensor.expand_shape %made [[0, 1, 2, 3], [4]]
       output_shape [{", ".join([*dims, str(outputs)])}] : !made into !found
+  return %found : !found
+}}
+"""
+
+
+def _depthwise(conv: Convolution) -> str:
+    """A depthwise convolution of images of known sizes, by the compiler's own loops."""
+    made = (conv.size[0], *conv.counts)
+    element, kernel = conv.element, "x".join(map(str, conv.kernel))
+    places = ", ".join(
+        f"{at} * {step} + {tap} * {spread}"
+        for at, tap, step, spread in zip("dhw", "ijk", conv.stride, conv.dilation, strict=True)
+    )
+    x, found = (
+        "x".join(map(str, sizes)) for sizes in ((*conv.size[:4], conv.outputs), (*made, conv.outputs))
+    )
+    return f"""
+!x = tensor<{x}x{element}>
+!weight = tensor<{conv.outputs}x1x{kernel}x{element}>
+!flat = tensor<{conv.outputs}x{kernel}x{element}>
+!taps = tensor<{kernel}x{conv.outputs}x{element}>
+!found = tensor<{found}x{element}>
+func.func private @call(%x: !x, %weight: !weight) -> !found {{
+  %flat = tensor.collapse_shape %weight [[0, 1], [2], [3], [4]] : !weight into !flat
+  %turned = tensor.empty() : !taps
+  %taps = linalg.transpose ins(%flat : !flat) outs(%turned : !taps) permutation = [1, 2, 3, 0]
+  %zero = arith.constant 0.0 : {element}
+  %empty = tensor.empty() : !found
+  %zeros = linalg.fill ins(%zero : {element}) outs(%empty : !found) -> !found
+  %found = linalg.generic {{indexing_maps = [
+      affine_map<(b, d, h, w, c, i, j, k) -> (b, {places}, c)>,
+      affine_map<(b, d, h, w, c, i, j, k) -> (i, j, k, c)>,
+      affine_map<(b, d, h, w, c, i, j, k) -> (b, d, h, w, c)>], iterator_types = ["parallel", "parallel",
+      "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}}
+      ins(%x, %taps : !x, !taps) outs(%zeros : !found) {{
+  ^bb0(%pixel: {element}, %tap: {element}, %sum: {element}):
+    %product = arith.mulf %pixel, %tap : {element}
+    %added = arith.addf %sum, %product : {element}
+    linalg.yield %added : {element}
+  }} -> !found
   return %found : !found
 }}
 """

@@ -24,7 +24,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata  # the form that
 from aotpipe.backends.iree.fixes.graphs import modules
 from aotpipe.backends.iree.lower.control_flow import ControlFlowImporter
 from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, in_own_buffer, to_builtin
-from aotpipe.backends.iree.tuning import depthwise, pools
+from aotpipe.backends.iree.tuning import pools
 from aotpipe.core import fixes
 from aotpipe.core.stages import Legal, LegalEntry, Lowered
 from aotpipe.errors import LowerFailed
@@ -155,25 +155,12 @@ class _NodeImporter(ControlFlowImporter):
         with loc, ir.InsertionPoint(self._b):
             for place, value in values.items():
                 self._v[place] = convert(in_own_buffer(to_builtin(value)), value.type)
-        loops = {depthwise.OP: self._depthwise, pools.OP: self._max_pool}
-        if node.target in loops:
+        if node.target is pools.OP:
             with loc, ir.InsertionPoint(self._b):
-                self.bind_node_value(node, loops[node.target](node))
+                self.bind_node_value(node, self._max_pool(node))
         else:
             super()._import_torch_op_overload(loc, node, target)
         self._v.update(values)
-
-    def _depthwise(self, node: torch.fx.Node) -> ir.Value:
-        """Emit the compiler's loops for a depthwise convolution, which no op of the torch dialect becomes."""
-        from iree.compiler.dialects import arith, linalg, tensor
-
-        x, weight = (to_builtin(self.resolve_node_value(each)) for each in node.args[:2])
-        torch_type = self._cc.node_val_to_type(node)
-        kind = builtin_type(torch_type)
-        zero = arith.constant(kind.element_type, 0.0)
-        sums = linalg.fill(zero, outs=[tensor.empty(kind.shape, kind.element_type)])
-        found = linalg.depthwise_conv_2d_nhwc_hwc(x, weight, outs=[sums], strides=node.args[2])
-        return convert(found, torch_type)
 
     def _max_pool(self, node: torch.fx.Node) -> ir.Value:
         """Emit the compiler's loops for a pool with the channels last."""

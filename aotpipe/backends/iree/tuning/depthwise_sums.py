@@ -1,4 +1,4 @@
-"""Depthwise convolutions as sums of shifted images, where `depthwise` has no form for them.
+"""Depthwise convolutions as sums of shifted images, where `kernels` has no form for them.
 
 The compiler's own code for several groups uses no vectors: it takes 3 to 5 times as long (IREE 3.13, AVX-512,
 one thread).
@@ -18,7 +18,6 @@ import torch
 from torch.nn.functional import pad
 
 from aotpipe.backends.iree.decompositions.windows import Convolution
-from aotpipe.backends.iree.tuning import depthwise
 from aotpipe.passes.decompositions.entries import HALF, static
 
 # Of a depthwise convolution, each is a product; else a copy of the input.
@@ -92,8 +91,7 @@ def convolution(given: Convolution) -> Any:
     # A size that varies is never 0 here: eager refuses it.
     if min([1, *filter(static, (*counts, *sizes, x.shape[1]))]) < 1:
         return NotImplemented
-    found = depthwise.convolution(given)
-    found = _depthwise(given, window, counts) if found is NotImplemented else found
+    found = _depthwise(given, window, counts)
     return found if found is NotImplemented else given.with_bias(found)
 
 

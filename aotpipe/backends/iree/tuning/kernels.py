@@ -36,6 +36,7 @@ _LIBRARY.define(
     "convolution_channels_last(Tensor x, Tensor weight, int[] stride, int[] dilation, int groups) -> Tensor"
 )
 _ELEMENTS: Final = (torch.float32, torch.float64)
+_LEAST_CHANNELS: Final = 8
 _VIEWS: Final = ops.overloads(
     "t transpose.int clone permute view reshape _unsafe_view unsqueeze squeeze.dim alias"
 )
@@ -73,8 +74,11 @@ def convolution(given: Convolution) -> Any:
         return given.rounded_once(convolution)
     if x.dtype not in _ELEMENTS or not all(map(static, (x.shape[1], *weight.shape))):
         return NotImplemented
-    if groups > 1 and channels == 1:
-        return NotImplemented  # depthwise
+    # A few channels, or several outputs of each, are no vectors. vmvx has no kernels of ours: where sizes
+    # vary it refuses the compiler's loops, or asks for memory that there is not (IREE 3.13).
+    has_vectors = groups == outputs >= _LEAST_CHANNELS and all(map(static, x.shape))
+    if groups > 1 and channels == 1 and not has_vectors:
+        return NotImplemented
     if len(sizes) == 3 and not static(sizes[0]):
         return NotImplemented
     reached = [size + 2 * border for size, border in zip(sizes, padding, strict=True)]

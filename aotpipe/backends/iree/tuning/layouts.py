@@ -1,4 +1,4 @@
-"""Keeps the channels last between convolutions, which compute them so (`kernels`, `depthwise`).
+"""Keeps the channels last between convolutions, which compute them so (`kernels`).
 
 Each gives a view with the channels before the sizes. Here the ops that read such a view read what is below it
 instead, and give such a view themselves. The compiler does so across elementwise ops whose result is read

@@ -68,6 +68,9 @@ CASES: list[tuple[Any, ...]] = [
     ),
     ((1, 1, 5, None, 6), [(1, 1, 5, n, 6) for n in (3, 4, 21, 40)], 16, (1, 2, 3), (1, 1, 1), (1, 1, 1), 1),
     ((None, 1, None, None, 6), [(2, 1, 4, 5, 6), (1, 1, 33, 40, 6)], 12, (1, 3, 3), (1, 2, 2), (1, 1, 1), 1),
+    ((1, 1, 9, 12, 48), [(1, 1, 9, 12, 48)], 48, (1, 3, 3), (1, 1, 1), (1, 1, 1), 48),
+    ((2, 1, 9, 12, 37), [(2, 1, 9, 12, 37)], 37, (1, 1, 5), (1, 2, 1), (1, 1, 2), 37),
+    ((1, 4, 6, None, 5), [(1, 4, 6, n, 5) for n in (5, 9, 20)], 5, (2, 3, 3), (1, 1, 2), (1, 1, 1), 5),
     ((1, 1, 1, 1, 5), [(1, 1, 1, 1, 5)], 1, (1, 1, 1), (1, 1, 1), (1, 1, 1), 1),
 ]
 
@@ -86,6 +89,8 @@ def test_it_does_for_any_sizes(data: Any, kernel: Any, stride: Any, dilation: An
     reach = [spread * (width - 1) + 1 for spread, width in zip(dilation, kernel, strict=True)]
     sizes = [data.draw(st.integers(least, least + 20)) for least in reach]
     channels, outputs = data.draw(st.integers(1, 9)) * groups, data.draw(st.integers(1, 40)) * groups
+    if data.draw(st.booleans()):
+        groups = channels = outputs
     size: list[Any] = [data.draw(st.integers(1, 3)), *sizes, channels]
     call = tuple(size)
     for dim in (0, 2, 3):
@@ -110,11 +115,11 @@ def _compare(conv: Convolution, registers: Registers, calls: list[Any]) -> None:
     dtype = {"f32": torch.float32, "f64": torch.float64}[conv.element]
     weight = torch.randn(conv.outputs, conv.size[4] // conv.groups, *conv.kernel, dtype=dtype)
     panels = np.zeros(
-        (conv.groups, tiles.panels * tiles.width, conv.size[4] // conv.groups, prod(conv.kernel)),
+        (conv.parts, tiles.panels * tiles.width, conv.size[4] // conv.groups, prod(conv.kernel)),
         weight.numpy().dtype,
     )
-    panels[:, : conv.outputs // conv.groups] = weight.reshape(conv.groups, -1, *panels.shape[2:]).numpy()
-    panels = panels.reshape(conv.groups * tiles.panels, tiles.width, *panels.shape[2:]).transpose(0, 3, 2, 1)
+    panels[:, : conv.outputs // conv.parts] = weight.reshape(conv.parts, -1, *panels.shape[2:]).numpy()
+    panels = panels.reshape(conv.parts * tiles.panels, tiles.width, *panels.shape[2:]).transpose(0, 3, 2, 1)
     panels = np.ascontiguousarray(panels.reshape(panels.shape[0], -1, tiles.width))
     text = convolution.text(conv, tiles, "convolve")
     xs = [torch.randn(call, dtype=dtype) for call in calls]

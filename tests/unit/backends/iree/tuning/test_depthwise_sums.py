@@ -96,7 +96,7 @@ def left(module: nn.Module, x: torch.Tensor, *, varies: bool = False) -> bool:
             (nn.Conv2d(64, 8, 3, padding=1), (64, 28, 28), False, False),
             (nn.Conv2d(32, 32, 3, groups=32), (32, 56, 56), False, False),
             (nn.Conv2d(32, 64, 3, 2, groups=32), (32, 56, 56), False, False),
-            (nn.Conv2d(8, 8, 13, groups=8), (8, 56, 56), True, True),
+            (nn.Conv2d(4, 4, 13, groups=4), (4, 56, 56), True, True),
             (nn.Conv2d(16, 16, 3, groups=4), (16, 14, 14), False, False),
         ],
         quick=5,

@@ -41,7 +41,11 @@ def count(module: nn.Module, *call: torch.Tensor, **options: Any) -> int:
         (nn.Conv1d(3, 24, 3, 2), (2, 3, 9), 1),
         (nn.Conv3d(3, 24, 3, padding=1), (2, 3, 5, 5, 5), 1),
         (nn.Conv2d(16, 24, 3, groups=2), (1, 16, 9, 9), 1),
-        (nn.Conv2d(16, 16, 3, groups=16), (1, 16, 9, 9), 0),
+        (nn.Conv2d(16, 16, 3, groups=16), (1, 16, 9, 9), 1),
+        (nn.Conv2d(24, 24, (1, 5), groups=24), (1, 24, 9, 9), 1),
+        (nn.Conv1d(24, 24, 5, groups=24), (1, 24, 9), 1),
+        (nn.Conv2d(4, 4, 3, groups=4), (1, 4, 9, 9), 0),
+        (nn.Conv2d(16, 32, 3, groups=16), (1, 16, 9, 9), 0),
         (nn.Conv2d(16, 16, 3, groups=8), (1, 16, 9, 9), 1),
         (nn.Conv2d(16, 16, 3), (1, 16, 3, 3), 1),
         (nn.Conv2d(16, 16, 3).double(), (1, 16, 9, 9), 1),
@@ -62,6 +66,34 @@ def test_what_has_weights_for_all_pixels_takes_this_form(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_single_row_is_multiplied_by_all_columns(outputs: int, dtype: torch.dtype) -> None:
     run(nn.Linear(70, outputs).to(dtype), (tensor(1, 70, dtype=dtype),))
+
+
+@pytest.mark.parametrize(
+    ("module", "size"),
+    [
+        (nn.Conv2d(24, 24, 7, padding=3, groups=24), (2, 24, 9, 8)),
+        (nn.Conv2d(37, 37, (3, 5), (2, 3), padding=(0, 2), groups=37, bias=False), (1, 37, 12, 11)),
+        (nn.Conv2d(16, 16, 3, 2, padding=1, dilation=2, groups=16).double(), (1, 16, 6, 9)),
+        (nn.Conv3d(8, 8, 3, padding=1, groups=8), (1, 8, 4, 5, 6)),
+        (nn.Sequential(nn.Conv1d(16, 16, 3, groups=16), nn.SiLU()), (1, 16, 9)),
+    ],
+    ids=lambda each: str(each).replace(" ", "").replace("\n", ""),
+)
+def test_depthwise_convolutions_compute_what_eager_does(module: nn.Module, size: tuple[int, ...]) -> None:
+    dtype = next(module.parameters()).dtype
+    assert OPS & {*run(module, (tensor(*size, dtype=dtype),))}
+    run(module, (tensor(*size, dtype=dtype),), backend="vmvx")
+
+
+@pytest.mark.parametrize("backend", ["llvm-cpu", "vmvx"])
+@pytest.mark.parametrize("varies", [False, True])
+def test_depthwise_convolutions_of_any_number_or_size_of_images(backend: str, varies: bool) -> None:
+    module = nn.Conv2d(16, 16, 3, 2, padding=1, groups=16)
+    number = {0: Dim("b", min=1, max=8)}
+    size = {2: Dim("h", min=1, max=40), 3: Dim("w", min=1, max=40)} if varies else {}
+    calls = [(tensor(batch, 16, *size),) for batch, size in ((2, (9, 10)), (1, (9, 10)))]
+    calls += [(tensor(3, 16, 5, 31),)] if varies else []
+    run(module, *calls, backend=backend, dynamic_shapes=(number | size,))
 
 
 def test_rows_that_a_call_decides_take_it_too() -> None:
