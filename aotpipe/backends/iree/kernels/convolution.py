@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Final, NamedTuple
 
@@ -23,6 +24,10 @@ _MOST_OF_UNKNOWN: Final = 8
 """Pixels of a tile where an image may be smaller: fewer have room more often."""
 _WORK: Final = 1 << 22
 """Products that a workgroup has at least: it starts in less time than these take."""
+_FEWEST: Final = 4
+"""Lanes of a vector that is shorter than the registers."""
+_MASKED: Final = 2
+"""How many times as long reads with a mask take."""
 _GROUPS: Final = 32
 """Workgroups that keep the threads of a machine busy."""
 
@@ -115,8 +120,10 @@ def tiling(conv: Convolution, registers: Registers) -> Tiling:
         lanes //= 2
     _, height, width = conv.counts
     least = None
-    for vectors in range(1, 5):
-        panels = -(-outputs // (lanes * vectors))
+    for each, vectors in product(_halves(lanes) if conv.is_depthwise else [lanes], range(1, 5)):
+        panels = -(-outputs // (each * vectors))
+        # Of a depthwise convolution all reads of a panel that is not full have a mask.
+        slower = _MASKED if conv.is_depthwise and outputs % (each * vectors) else 1
         most = (registers.number - 1 - vectors) // vectors
         for rows, columns in _tiles(height, width, most):
             tiles = -(-(height or 1024) // rows) * -(-(width or 1024) // columns)
@@ -124,14 +131,19 @@ def tiling(conv: Convolution, registers: Registers) -> Tiling:
             pixels = rows * columns
             reads = vectors * (pixels + 1) if conv.is_depthwise else pixels + vectors
             cycles = 2 + max(pixels * vectors / 2, reads / 2, 4, 1.5 * vectors)
-            cost = (panels * tiles * cycles, -vectors)
+            cost = (panels * tiles * cycles * slower, -vectors)
             if least is None or cost < least[0]:
-                least = (cost, Tiling(lanes, vectors, rows, columns, 0, panels))
+                least = (cost, Tiling(each, vectors, rows, columns, 0, panels))
     assert least is not None
     chosen = least[1]
     return Tiling(
-        lanes, chosen.vectors, chosen.rows, chosen.columns, _rows_of_group(conv, chosen), chosen.panels
+        chosen.lanes, chosen.vectors, chosen.rows, chosen.columns, _rows_of_group(conv, chosen), chosen.panels
     )
+
+
+def _halves(lanes: int) -> list[int]:
+    """Lengths of vectors, from the longest on."""
+    return [each for each in (lanes, lanes // 2, lanes // 4) if each >= min(lanes, _FEWEST)]
 
 
 def _tiles(height: int | None, width: int | None, most: int) -> Iterator[tuple[int, int]]:
