@@ -1,16 +1,19 @@
 """Times a decoder beside transformers' own decoding with its cache: GPT-2 of 124 M random parameters.
 
-usage: generation.py [--cache N] [--slots N] [--target TARGET] [--bundle FOLDER] [--rounds N]
+usage: generation.py [--cache N] [--slots N] [--target TARGET] [--threads N] [--int8] [--bundle FOLDER]
+                     [--rounds N]
 
 A round is one step of the program, with a token in each slot, one of eager at batch 1 and at as many texts as
 there are slots, a text of `generate`, and one reading of all weights, in turns. The least of each counts, as
 other work on the machine only adds, and beside it the least CPU time, which other work hardly changes. A step
-must read every weight once, so that the reading is the limit of memory: the share of it is printed.
+must read every weight once, so that the reading is the limit of memory: the share of it is printed. `--int8`
+has the program of `--quantize int8` beside it, whose weights are a quarter.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,19 +59,27 @@ def generate(model: Any, count: int) -> Callable[[], object]:
     return lambda: model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
 
 
-def program(path: Path, target: str, slots: int) -> Callable[[], object]:
+def program(path: Path, target: str, slots: int, threads: int | None) -> Callable[[], object]:
     """A step of the decoder."""
-    runner = aotpipe.load(path, target=target)
+    runner = aotpipe.load(path, target=target, threads=threads)
     numbers = {name: np.zeros(slots, np.float32) for name in ("temperature", "top_p", "uniform")}
     inputs = {"tokens": np.zeros(slots, np.int64), "positions": np.full(slots, PAST), **numbers}
     return lambda: runner.infer(inputs, entry_point="decode")
 
 
-def reading(model: Any) -> Callable[[], object]:
+def reading(model: Any, part: int = 1) -> Callable[[], object]:
     """Read as many bytes as the weights have that a step needs: all but the positions of the other tokens."""
     count = sum(each.numel() for each in model.parameters()) - model.transformer.wpe.weight.numel()
-    weights = torch.ones(count)
+    weights = torch.ones(count // part)
     return weights.sum
+
+
+def built(model: Any, given: argparse.Namespace, quantize: str | None) -> Path:
+    """The bundle of the decoder."""
+    path = Path(f"artifacts/generation-{given.slots}{f'-{quantize}' if quantize else ''}")
+    sizes = f"cache={given.cache},slots={given.slots}"
+    aotpipe.build(model, decoder=sizes, targets=[given.target], out=path, latency=False, quantize=quantize)
+    return path
 
 
 def main() -> None:
@@ -76,35 +87,36 @@ def main() -> None:
     parser.add_argument("--cache", type=int, default=256)
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--target", default="iree-cpu-host")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
     model = gpt2()
-    path = given.bundle
-    if path is None:
-        path = Path(f"artifacts/generation-{given.slots}")
-        aotpipe.build(
-            model,
-            decoder=f"cache={given.cache},slots={given.slots}",
-            targets=[given.target],
-            out=path,
-            latency=False,
-        )
+    torch.set_num_threads(given.threads)
+    slots, threads = given.slots, given.threads
+    path = given.bundle or built(model, given, None)
     steps = {
-        f"program, {given.slots} slots": (given.slots, program(path, given.target, given.slots)),
+        f"program, {slots} slots": (slots, program(path, given.target, slots, threads)),
         "eager, 1 text": (1, eager(model, 1)),
         f"eager, {given.slots} texts": (given.slots, eager(model, given.slots)),
         "generate, 1 token": (1, generate(model, 1)),
         f"generate, {1 + GENERATED} tokens": (1 + GENERATED, generate(model, 1 + GENERATED)),
         "limit of memory": (1, reading(model)),
     }
+    if given.int8:
+        path = built(model, given, "int8")
+        steps |= {
+            f"int8, {slots} slots": (slots, program(path, given.target, slots, threads)),
+            "limit of int8": (1, reading(model, part=4)),
+        }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     for _ in range(given.rounds):
         for name, (_, step) in steps.items():
             wall, cpu = time.perf_counter(), time.process_time()
             step()
             times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
-    limit = 1e3 * min(wall for wall, _ in times["limit of memory"])
+    limits = {name: 1e3 * min(wall for wall, _ in times[name]) for name in times if name.startswith("limit")}
     # Of the text with more tokens, those after its first, which is the prompt's.
     first, all_of_it = (times[name] for name in steps if name.startswith("generate"))
     times["generate"] = [
@@ -115,6 +127,7 @@ def main() -> None:
         texts = steps[name][0] if name in steps else 1
         wall, cpu = (1e3 * min(each) for each in zip(*times[name], strict=True))
         speed, cpu = texts / wall * 1e3, cpu / texts
+        limit = limits["limit of int8" if "int8" in name else "limit of memory"]
         print(
             f"{name:20} {wall:8.1f} ms  {speed:8.1f} tokens/s  {cpu:8.1f} ms of CPU a token"
             f"  {limit / wall:5.0%} of the limit"

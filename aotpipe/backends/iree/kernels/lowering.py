@@ -93,20 +93,26 @@ def _rewrite(has: Registers | None, op: Any) -> bool:
 
 
 def _soften(has: Registers, op: Any) -> bool:
-    """Have a softmax over the last dim, of enough numbers, computed by a kernel."""
+    """Have a softmax of enough numbers computed by a kernel."""
     from aotpipe.backends.iree.lower.region_borders import builtin_type, convert, to_builtin
 
     x, dim, _ = op.operands
     found = builtin_type(x.type)
     rank = found.rank
     sizes: list[Any] = [None if found.is_dynamic_dim(each) else found.shape[each] for each in range(rank)]
-    if str(found.element_type) != "f32" or _numbers(dim)[0] not in (-1, rank - 1):
-        return False
-    if sizes[-1] is None or sizes[-1] < has.lanes or 0 in sizes:
+    if str(found.element_type) != "f32" or not rank or 0 in sizes:
         return False
     if None not in sizes and prod(sizes) < _LEAST_SOFTENED:
         return False
-    text = softmax.text(sizes, has)
+    at = _numbers(dim)[0] % rank
+    if at == rank - 1:
+        if sizes[-1] is None or sizes[-1] < has.lanes:
+            return False
+        text = softmax.text(sizes, has)
+    else:
+        if None in sizes or not softmax.columns_of_group(prod(sizes[at + 1 :])):
+            return False
+        text = softmax.text_of_columns(sizes, at, has)
     replace_uses(op.results[0], lambda: convert(inlined(text, [to_builtin(x)]), op.results[0].type))
     op.erase()
     return True

@@ -1,7 +1,8 @@
-"""The text of a softmax's dispatch: over the last dim, row by row, as vectors.
+"""The text of a softmax's dispatch: over the last dim, row by row, or over another, some columns at once.
 
 A row's largest number is found, the powers are written and summed, and what was written is scaled. The last
-vector of a row ends where it does: it reads and writes some numbers again, and counts the others alone.
+vector of a row ends where it does: it reads and writes some numbers again, and counts the others alone. Of
+columns the last vectors end where the columns do, and some are computed again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from aotpipe.backends.iree.kernels.writer import Row, Tile, Writer, listed, tens
 
 _VECTORS: Final = 4
 """Vectors of a trip of a loop: the largest, or a sum, waits for the one before."""
+_COLUMNS: Final = 512
+"""Columns of a workgroup at most."""
+_LEAST_LANES: Final = 4
 _NUMBERS: Final = 1 << 13
 """Numbers of a workgroup: it starts in less time than their powers take."""
 
@@ -213,3 +217,95 @@ class _Kernel:
     def _rest(self) -> str:
         """Where the last vector begins."""
         return self._write.index(self._size - self._tile.lanes)
+
+
+def columns_of_group(columns: int) -> int:
+    """How many columns a workgroup has, all as many; 0 where there are too few, or nothing divides them."""
+    if columns <= _COLUMNS:
+        return columns if columns >= _LEAST_LANES else 0
+    return next((each for each in range(_COLUMNS, _COLUMNS // 8, -1) if columns % each == 0), 0)
+
+
+def text_of_columns(sizes: Sequence[int], dim: int, registers: Registers) -> str:
+    """The executable, and a function of a tensor of these sizes, over a dim that is not the last."""
+    outer, summed, columns = prod(sizes[:dim]), sizes[dim], prod(sizes[dim + 1 :])
+    whole, flat, dims = tensor_type(sizes), tensor_type((prod(sizes),)), [[*range(len(sizes))]]
+    name = f"softmax_{outer}x{summed}x{columns}"
+    group = columns_of_group(columns)
+    return f"""
+!x = {tensor_type((outer, summed, columns))}
+!reads = !iree_tensor_ext.dispatch.tensor<readonly:!x>
+!writes = !iree_tensor_ext.dispatch.tensor<writeonly:!x>
+flow.executable private @{name} {{
+  flow.executable.export public @{name} workgroups() -> (index, index, index) {{
+    %one = arith.constant 1 : index
+    %groups = arith.constant {columns // group} : index
+    %outer = arith.constant {outer} : index
+    flow.return %groups, %outer, %one : index, index, index
+  }}
+  builtin.module {{
+    func.func @{name}(%x_in: !reads, %out_in: !writes) {{
+      {_body_of_columns((outer, summed, columns), group, registers)}
+      return
+    }}
+  }}
+}}
+util.func private @call(%given: {whole}) -> {whole} {{
+  %flat = tensor.collapse_shape %given {dims} : {whole} into {flat}
+  %x = tensor.expand_shape %flat [[0, 1, 2]] output_shape [{outer}, {summed}, {columns}] : {flat} into !x
+  %made = flow.dispatch @{name}::@{name}(%x) : (!x) -> !x
+  %made_flat = tensor.collapse_shape %made [[0, 1, 2]] : !x into {flat}
+  %found = tensor.expand_shape %made_flat {dims} output_shape [{listed(map(str, sizes))}]
+      : {flat} into {whole}
+  util.return %found : {whole}
+}}
+"""
+
+
+def _body_of_columns(sizes: tuple[int, int, int], group: int, registers: Registers) -> str:
+    """What a workgroup does: some columns, all rows of them."""
+    write, (outer, summed, columns) = Writer(), sizes
+    lanes = registers.lanes
+    while lanes > group:
+        lanes //= 2
+    tile = Tile(lanes, min(_VECTORS, group // lanes))
+    write.emit("%zero = arith.constant 0.0 : f32")
+    whole = write.op(
+        f"iree_tensor_ext.dispatch.tensor.load %x_in, offsets = [0, 0, 0], "
+        f"sizes = [{outer}, {summed}, {columns}], strides = [1, 1, 1] : !reads -> !x"
+    )
+    write.memory("x", whole, "!x")
+    nth = write.op("flow.dispatch.workgroup.id[1] : index")
+    here = write.op("flow.dispatch.workgroup.id[0] : index")
+    first = write.op(f"arith.muli {here}, {write.index(group)} : index")
+    write.allocate("out", (summed, group))
+    least = write.op(f"arith.constant dense<0xFF800000> : {tile.type}")
+    zeros = write.op(f"arith.constant dense<0.0> : {tile.type}")
+    ones = write.op(f"arith.constant dense<1.0> : {tile.type}")
+    rows = write.index(summed)
+    with write.over(group, tile, ["out"]) as own:
+        places = [write.plus(own, each * lanes) for each in range(tile.vectors)]
+        columns_of = [write.op(f"arith.addi {first}, {each} : index") for each in places]
+        with write.sums(rows, 1, [least] * tile.vectors, tile.type) as (at, largest):
+            for place, column in enumerate(columns_of):
+                value = write.read(Row("x", (nth, at)), column, tile)
+                largest[place] = write.op(f"arith.maximumf {largest[place]}, {value} : {tile.type}")
+        with write.sums(rows, 1, [zeros] * tile.vectors, tile.type, ["out"]) as (at, totals):
+            for place, column in enumerate(columns_of):
+                value = write.read(Row("x", (nth, at)), column, tile)
+                shifted = write.op(f"arith.subf {value}, {largest[place]} : {tile.type}")
+                power = write.op(f"math.exp {shifted} : {tile.type}")
+                write.write(power, Row("out", (at,)), places[place], tile)
+                totals[place] = write.op(f"arith.addf {totals[place]}, {power} : {tile.type}")
+        parts = [write.op(f"arith.divf {ones}, {each} : {tile.type}") for each in totals]
+        with write.loop(rows, 1, ["out"]) as at:
+            for column, part in zip(places, parts, strict=True):
+                value = write.read(Row("out", (at,)), column, tile)
+                scaled = write.op(f"arith.mulf {value}, {part} : {tile.type}")
+                write.write(scaled, Row("out", (at,)), column, tile)
+    made, kind = write.after("out")
+    write.emit(
+        f"iree_tensor_ext.dispatch.tensor.store {made}, %out_in, offsets = [{nth}, 0, {first}], "
+        f"sizes = [1, {summed}, {group}], strides = [1, 1, 1] : {kind} -> !writes"
+    )
+    return write.text()
