@@ -29,6 +29,7 @@ MODULES: Final = (
     "seventh_draw",
     "eighth_draw",
     "ninth_draw",
+    "tenth_draw",
 )
 """The modules of this folder that declare cases."""
 
