@@ -14,6 +14,7 @@ Raises `StateRefused` where the form never settles.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -463,16 +464,21 @@ class _Followed:
     def __init__(self, root: Root, reads: Reads, kind: type) -> None:
         self._root = root
         self._reads = reads
-        self._default = getattr(kind, root.key, layouts.ABSENT)
+        self._kind = kind
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        if owner is not None:
-            self._reads.read(self._root.identity)
-        held = self._default if owner is None else vars(owner).get(self._root.key, self._default)
-        if held is layouts.ABSENT:
+        if owner is None:
+            return getattr(self._kind, self._root.key)
+        self._reads.read(self._root.identity)
+        if self._root.key in vars(owner):
+            return vars(owner)[self._root.key]
+        default = inspect.getattr_static(self._kind, self._root.key, layouts.ABSENT)
+        if default is layouts.ABSENT:
             # nn.Module looks among parameters, buffers and submodules then.
             raise AttributeError(self._root.key)
-        return held
+        # What the class has may compute what is held (`functools.cached_property`).
+        bind = getattr(type(default), "__get__", None)
+        return default if bind is None else bind(default, owner, self._kind)
 
     def __set__(self, owner: Any, value: Any) -> None:
         self._reads.wrote(self._root.identity)

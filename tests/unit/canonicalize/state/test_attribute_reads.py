@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+import aotpipe
 from aotpipe.canonicalize.state import slots
 from aotpipe.model.object_graph import Root
 
@@ -69,3 +72,34 @@ def test_names_that_are_not_there_raise_as_before() -> None:
         model.b = 1
         del model.b
         assert not hasattr(model, "b")
+
+
+class Cached(nn.Module):
+    """Computes what it keeps where it is asked for first, as libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("knots", torch.linspace(-1, 2, 4))
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        return self.knots[0].item(), self.knots[-1].item()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        low, high = self.interval
+        return (x - low) / (high - low)
+
+
+def test_a_cached_property_is_computed_where_it_is_read(tmp_path: Path) -> None:
+    """The build ended in a TypeError: the class's own descriptor was taken for the value."""
+    model = Cached()
+    interval = root(model, "interval")
+    with slots.followed_reads([interval]) as seen:
+        assert model.interval == (-1.0, 2.0)
+    assert seen.has(interval)
+    assert vars(model)["interval"] == (-1.0, 2.0)
+    del vars(model)["interval"]
+    built = aotpipe.build(
+        model, args=(torch.randn(3),), targets=["iree-cpu-host"], out=tmp_path / "bundle", latency=False
+    )
+    assert [row.status for row in built.report.targets] == ["executed"]
