@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from aotpipe.backends.iree.decompositions.integers import in_int32
 from aotpipe.passes.decompositions.entries import (
@@ -149,6 +150,9 @@ def any_dims(tensor: torch.Tensor, dim: int | Dims = None, keepdim: bool = False
         return true.to(result)
     if empty(tensor):
         return torch.zeros(_shape(tensor, dims, keepdim), dtype=result, device=tensor.device)
+    if free_unbacked_symbols([tensor.shape[dim] for dim in dims]):
+        # torch asserts that what has an extremum has an element; this may have none.
+        return (true.sum(dims, keepdim) > 0).to(result)
     return (true.to(torch.int32).amax(dims, keepdim) > 0).to(result)
 
 

@@ -67,3 +67,17 @@ def test_any_and_all_of_no_elements() -> None:
     check(
         Found(), (torch.randn(4, 3),), (torch.zeros(0, 3),), (torch.full((2, 3), 6.0),), dynamic_shapes=sizes
     )
+
+
+class Remaining(torch.nn.Module):
+    """Elements of which a tensor decides how many there are: there may be none."""
+
+    def forward(self, x: torch.Tensor, times: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        left = times[(x > 0).sum() :]
+        return (x[0] >= left).any(), (x[0] < left).all()
+
+
+def test_any_and_all_of_elements_that_a_tensor_counts() -> None:
+    """The program refused each call that leaves none: an assert of the maximum was kept."""
+    times = torch.linspace(0, 1, 3)
+    check(Remaining(), (torch.tensor([0.5, -1.0, 2.0]), times), (torch.ones(3), times))
