@@ -336,7 +336,17 @@ def _tensors(index: Any) -> Any:
 def _part(part: Any) -> Any:
     if isinstance(part, list) and any(map(host_scalars.is_host_scalar, pytree.tree_leaves(part))):
         return _stacked(part)
+    if isinstance(part, slice):
+        return slice(*map(_end, (part.start, part.stop, part.step)))
     return part.tensor if isinstance(part, _NUMPY.ndarray) else part
+
+
+def _end(end: Any) -> Any:
+    """An end of a slice; torch takes a tensor of one integer there, of whatever rank."""
+    if not isinstance(end, FakeTensor) or not end.dim():
+        return end
+    is_one = all(statically_known_true(size == 1) for size in end.shape)
+    return end.reshape(()) if is_one else end
 
 
 def _stacked(numbers: Any) -> torch.Tensor:

@@ -79,7 +79,15 @@ def test_items_at_a_traced_index(model: Any):
     check(model, *CASES)
 
 
-@pytest.mark.parametrize("model", [a_window, a_window_is_assigned], ids=lambda model: model.__name__)
+def a_slice_from_one_element(x, i):
+    """Python takes a tensor of one integer, of whatever rank, for an end of a slice."""
+    start = i.abs().reshape(1)
+    return x[start:].sum(0), x[: start + 2].sum(0) if x.sum() > 0 else x[0] * 0
+
+
+@pytest.mark.parametrize(
+    "model", [a_window, a_window_is_assigned, a_slice_from_one_element], ids=lambda model: model.__name__
+)
 def test_slices_of_known_length(model: Any):
     check(model, *CASES[:3])
 
