@@ -125,6 +125,7 @@ class ExportFailed(AotpipeError, exit_code=20, stage="export"):
     """torch.export refused the model; `code` is what `aotpipe check` calls the cause, where that is known."""
 
     code: str = ""
+    of_sizes: bool = False  # whether the model could be exported for some sizes of the Dims
 
 
 class StaticDim(ExportFailed, exit_code=21):

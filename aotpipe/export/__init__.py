@@ -95,6 +95,9 @@ def _specialized(
             made, found, state = _export_entry(one)
             signature = specializations.guarded(one, made.program, made.signature, every)
         except (ExportFailed, specializations.Unsupported) as error:
+            if isinstance(error, ExportFailed) and not pairs and refused.of_sizes and not error.of_sizes:
+                # A loop that was refused for all sizes has been written out, and this is left.
+                raise error from refused
             raise refused from error
         pairs.append((one, _of_one_size(one, replace(made, signature=signature), every)))
         # A program of other sizes has mostly the same to say.

@@ -140,12 +140,16 @@ def is_about_sizes(error: BaseException) -> bool:
 def is_refused_for_sizes(refused: ExportFailed) -> bool:
     """Whether a refusal says that the program does not hold for all sizes of the Dims."""
     said = (refused, refused.__cause__, refused.__context__)
-    return isinstance(refused, StaticDim) or any(
-        is_about_sizes(each)
-        or _DIVIDED.search(str(each))
-        or any(text in str(each) for text in (OTHER_AT_0_OR_1, COMPARES_SIZES))
-        for each in said
-        if each is not None
+    return (
+        refused.of_sizes
+        or isinstance(refused, StaticDim)
+        or any(
+            is_about_sizes(each)
+            or _DIVIDED.search(str(each))
+            or any(text in str(each) for text in (OTHER_AT_0_OR_1, COMPARES_SIZES))
+            for each in said
+            if each is not None
+        )
     )
 
 
@@ -412,7 +416,8 @@ def with_rewritten(first: ExportFailed, rewritten: ExportFailed) -> ExportFailed
     """The error of plain tracing, with what the rewritten form was refused for."""
     said = rewritten.reason.splitlines() or [rewritten.message]
     place = f" at {rewritten.where}" if rewritten.where else ""
-    return replace(first, reason=f"{first.reason}\nas part of the graph it is refused{place}: {said[0]}")
+    reason = f"{first.reason}\nas part of the graph it is refused{place}: {said[0]}"
+    return replace(first, reason=reason, of_sizes=rewritten.of_sizes)
 
 
 def readable(text: str) -> str:

@@ -55,6 +55,8 @@ _MOST_STATES: Final = 24
 _MOST_REWRITTEN: Final = 20
 _MOST_SCOPES: Final = 12
 _DECIDES: Final = "control-flow-in-graph"
+# What is tried when nothing else has helped: it makes a program for each number of iterations.
+_LAST_MODE: Final = "unrolls_ranges"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +231,11 @@ def _stateless(entry: CanonicalEntry) -> Traced:
         return Traced(program=program, log=log, findings=tuple(findings))
     assert first is not None
     if cause is not None and rewritten is None and diagnosis.may_rewriting_help(cause):
-        return staged(entry, first)
+        try:
+            return staged(entry, first)
+        except ExportFailed as error:
+            error.of_sizes |= diagnosis.is_refused_for_sizes(first)
+            raise
     raise rewritten or first
 
 
@@ -384,6 +390,14 @@ def _rewritten(
         if isinstance(tried.found, ExportFailed) and tried.is_final:
             # The first refusal tells which variable has no common form.
             _raise_refusal(entry, unjoined[0] if unjoined else tried.found, tried.log, first)
+        if (
+            isinstance(tried.found, Exception)
+            and tried.unjoined
+            and entry.guarded
+            and _LAST_MODE in tried.needs
+        ):
+            # The loop can be written out, as the program is one for a part of the sizes.
+            return tried
         if isinstance(tried.found, Exception) and tried.unjoined:
             # Values with no common form are kept apart from the nearest statement on, or from one around it.
             unjoined.append(tried.found)
@@ -395,13 +409,14 @@ def _rewritten(
                 functions = [*codes, *staging.running([scope[1]])]
                 codes.update(staging.rewritten_codes(functions, scopes))
                 return attempt(strategy)
-        if isinstance(tried.found, Exception) and not tried.needs <= modes.keys():
+        needs = tried.needs - {_LAST_MODE}
+        if isinstance(tried.found, Exception) and not needs <= modes.keys():
             # An in-place write may reach names that only a run knows; a tensor may decide on a handler, or
             # which object a variable is. To follow these is slow, or refuses more.
-            if "joins_objects" in tried.needs - modes.keys() and scopes:
+            if "joins_objects" in needs - modes.keys() and scopes:
                 scopes.clear()
                 codes.update(staging.rewritten_codes(codes))
-            modes.update(dict.fromkeys(tried.needs, True))
+            modes.update(dict.fromkeys(needs, True))
             return attempt(strategy)
         if tried.unjoined:
             return tried._replace(found=unjoined[0])
@@ -412,7 +427,7 @@ def _rewritten(
             return attempt(strategy)
         return tried
 
-    found, log, notes, *_, decided = attempt(strategy)
+    found, log, notes, needs, *_, decided = attempt(strategy)
     while not isinstance(found, ExportedProgram):
         if isinstance(found, lift.UnknownState | StateRefused):
             raise found
@@ -427,9 +442,13 @@ def _rewritten(
             values.clear()  # it may be refused for what follows from a value that is another in a later call
         elif (code := _asking(found)) is not None and code not in asking:
             asking.add(code)
+        elif _LAST_MODE in needs and _LAST_MODE not in modes and entry.guarded:
+            # One program for all sizes is better than one for each number of iterations.
+            modes[_LAST_MODE] = True
         else:
-            _raise_refusal(entry, found, log, first)
-        found, log, notes, *_, decided = attempt(strategy)
+            of_sizes = _LAST_MODE in needs and _LAST_MODE not in modes
+            _raise_refusal(entry, found, log, first, of_sizes=of_sizes)
+        found, log, notes, needs, *_, decided = attempt(strategy)
     program = found
     if strategy.assumes_sizes and not resized_examples.agree(entry, program):
         if not strategy.all_sizes:
@@ -461,10 +480,19 @@ def _asking(error: Exception) -> tuple[str, int, str] | None:
 
 
 def _raise_refusal(
-    entry: CanonicalEntry, found: Exception, log: GuardLog, first: ExportFailed | None
+    entry: CanonicalEntry,
+    found: Exception,
+    log: GuardLog,
+    first: ExportFailed | None,
+    *,
+    of_sizes: bool = False,
 ) -> NoReturn:
-    """Raise the error of the rewritten model where that says why, else that of the model as it was."""
+    """Raise the error of the rewritten model where that says why, else that of the model as it was.
+
+    `of_sizes`: whether a loop over sizes was refused, which may be written out for some sizes.
+    """
     explained = diagnosis.explain(found, log, entry.name)
+    explained.of_sizes |= of_sizes
     told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(found)
     if first is None or told or diagnosis.is_refused_for_sizes(explained):
         raise explained from found
@@ -507,8 +535,14 @@ def _tried(
         for place, name in enumerate(entry.input_names)
         if name in ranges and math.isfinite(ranges[name][1])
     }
+    multiples = {
+        (place, axis): (dim.scale, dim.offset)
+        for place, name in enumerate(entry.input_names)
+        for axis, dim in entry.dims.get(name, {}).items()
+        if isinstance(dim, Dim) and dim.scale > 1
+    }
     operators = staging.staging(
-        entry.module, asking=asking, upper_bounds=upper_bounds, values=values, **modes
+        entry.module, asking=asking, upper_bounds=upper_bounds, multiples=multiples, values=values, **modes
     )
     with (
         operators as known,

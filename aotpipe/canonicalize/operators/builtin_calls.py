@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.operators import (
@@ -154,6 +155,16 @@ def _max(*values: Any, **kwargs: Any) -> Any:
     return _extreme(builtins.max, operator.gt, values, kwargs)
 
 
+def _extreme_size(function: Function, left: Any, right: Any) -> Any:
+    """The extreme of two sizes: one of them where it is known to be that in all calls."""
+    if statically_known_true(left <= right):
+        return left if function is builtins.min else right
+    if statically_known_true(right <= left):
+        return right if function is builtins.min else left
+    extreme: Any = torch.sym_min if function is builtins.min else torch.sym_max
+    return extreme(left, right)
+
+
 def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(values) == 1 and isinstance(values[0], UnbackedItems | TensorRange):
         values = (unbacked_items.listed(values[0]),)
@@ -170,7 +181,7 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
     if not any(is_traced(leaf) for by, _ in keyed for leaf in pytree.tree_leaves(by)):
         if key is None and any(isinstance(item, torch.SymInt) for item in items):
             # Python's own would ask which is less, and so fix a size that varies.
-            return functools.reduce(torch.sym_min if function is builtins.min else torch.sym_max, items)
+            return functools.reduce(functools.partial(_extreme_size, function), items)
         return function(keyed, key=operator.itemgetter(0))[1]
 
     if any(isinstance(each, tuple) for pair in keyed for each in pair) or not all(

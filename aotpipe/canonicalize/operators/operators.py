@@ -287,6 +287,28 @@ def _each(
     stopped: Callable[[], object],
     variables: Variables,
 ) -> None:
+    """`for item in items: body(item)` as one op, or written out where sizes say how often it runs.
+
+    Then how often it runs is a guard.
+    """
+    try:
+        _each_as_one_op(items, body, stopped, variables)
+    except Exception:
+        if not isinstance(items, TensorRange) or items.sizes is None:
+            raise
+        current = trace.current()
+        current.needs.add("unrolls_ranges")
+        if not current.unrolls_ranges:
+            raise
+        _written_out([*items.written_out()], body, stopped, variables)
+
+
+def _each_as_one_op(
+    items: TensorRange | UnbackedItems,
+    body: Callable[[Any], None],
+    stopped: Callable[[], object],
+    variables: Variables,
+) -> None:
     """`for item in items: body(item)` as one op; where the first gives a variable its form, after that."""
     try:
         items.each(body, stopped, variables)

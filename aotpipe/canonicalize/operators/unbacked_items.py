@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -32,13 +32,17 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
 @dataclass(frozen=True, slots=True)
 class TensorRange:
-    """`range` of traced tensors, which has at least so many numbers and at most so many."""
+    """`range` of traced tensors, which has at least so many numbers and at most so many.
+
+    `sizes` are its start, stop and step where these are sizes of inputs, and numbers.
+    """
 
     start: Any
     stop: Any
     step: Any
     most: Any = None
     least: int = 0
+    sizes: tuple[Any, Any, int] | None = None
 
     @classmethod
     def of(cls, ends: Sequence[Any]) -> TensorRange:
@@ -50,11 +54,13 @@ class TensorRange:
         most = _most(start, stop, step)
         is_plain = isinstance(step, int) and step == 1 and _is_size(start) and _is_size(stop)
         least = _least_of(stop - start) if is_plain else 0
+        of_inputs = isinstance(step, int) and _is_of_inputs(start) and _is_of_inputs(stop)
+        sizes = (start, stop, step) if of_inputs else None
         start, stop = (
             host_scalars.item(torch_functions.as_tensor(each)) if is_varying(each) else each
             for each in (start, stop)
         )
-        return cls(start, stop, step, most, least)
+        return cls(start, stop, step, most, least, sizes)
 
     @property
     def iterations(self) -> Any:
@@ -68,12 +74,22 @@ class TensorRange:
         if not isinstance(self.step, int):
             return
         up = self.step > 0
+        if self.sizes is not None and self.step > 1:
+            host_scalars.note_range(number, self.sizes)
         least = host_scalars.lower_bound(self.start if up else self.stop)
         most = host_scalars.upper_bound(self.stop if up else self.start)
         if least is not None:
             host_scalars.note_lower_bound(number, least if up else least + 1)
         if most is not None:
             host_scalars.note_upper_bound(number, most - 1 if up else most)
+
+    def written_out(self) -> Iterator[Any]:
+        """Its numbers, as many as the example has; that there is each, and no other, is a guard."""
+        assert self.sizes is not None
+        at, stop, step = self.sizes
+        while at < stop if step > 0 else at > stop:
+            yield at
+            at = at + step
 
     def __iter__(self) -> Any:
         raise refusal(
@@ -124,6 +140,10 @@ class TensorRange:
 
 def _is_size(value: object) -> bool:
     return isinstance(value, int | torch.SymInt)
+
+
+def _is_of_inputs(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, torch.SymInt) and not free_unbacked_symbols(value))
 
 
 def _least_of(size: Any) -> int:

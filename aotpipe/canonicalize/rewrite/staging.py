@@ -98,6 +98,9 @@ _UNRETURNED: Final = {
 }
 
 
+Multiples = Mapping[tuple[int, int], tuple[int, int]]
+
+
 @contextmanager
 def staging(
     module: torch.nn.Module,
@@ -106,8 +109,10 @@ def staging(
     splits_tries: bool = False,
     joins_objects: bool = False,
     splits_containers: bool = False,
+    unrolls_ranges: bool = False,
     asking: Collection[tuple[str, int, str]] = (),
     upper_bounds: Mapping[int, int] = MappingProxyType({}),
+    multiples: Multiples = MappingProxyType({}),
     values: Mapping[str, torch.Tensor] = MappingProxyType({}),
 ) -> Iterator[Trace]:
     """Put what depends on traced tensors into the graph, while a module is traced; gives the trace.
@@ -118,8 +123,10 @@ def staging(
         splits_tries: Whether a `try` is run for each way that a tensor may take through it.
         joins_objects: Whether a new object stands for those that a variable of a class of the model's may be.
         splits_containers: Whether paths are kept apart on which a container gets another name.
+        unrolls_ranges: Whether a loop over a range of sizes is written out where it is refused as one op.
         asking: The codes in which each truth for which a library asks is a path of its own.
         upper_bounds: The highest values of integers among the leaves of a call, by place.
+        multiples: By place and dim of the leaves, the `a` and the `b` of sizes that are `a * n + b`.
         values: What parameters and buffers hold in every call, by name.
     """
     made = Trace(
@@ -128,6 +135,7 @@ def staging(
         splits_tries=splits_tries,
         joins_objects=joins_objects,
         splits_containers=splits_containers,
+        unrolls_ranges=unrolls_ranges,
         asking=asking,
     )
     with (
@@ -140,7 +148,7 @@ def staging(
         implicit_calls.classes_seen(),
         numpy_calls.of_no_length(),
         control_flow_calls.staged(),
-        called_in_mode(module, upper_bounds, values),
+        called_in_mode(module, upper_bounds, multiples, values),
     ):
         yield found
 
@@ -154,7 +162,10 @@ def _assert_capacity(fits: Any, said: str) -> bool:
 
 @contextmanager
 def called_in_mode(
-    module: torch.nn.Module, upper_bounds: Mapping[int, int], values: Mapping[str, torch.Tensor]
+    module: torch.nn.Module,
+    upper_bounds: Mapping[int, int],
+    multiples: Multiples,
+    values: Mapping[str, torch.Tensor],
 ) -> Iterator[None]:
     """Run a module's forward in our mode, inside of the one that torch.export itself runs it in.
 
@@ -166,7 +177,11 @@ def called_in_mode(
     @region_sites.boundary
     @wraps(forward)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        for position, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
+        leaves = pytree.tree_leaves((args, kwargs))
+        for (position, axis), multiple in multiples.items():
+            if isinstance(leaf := leaves[position], torch.Tensor):
+                host_scalars.note_multiple(leaf.shape[axis], multiple)
+        for position, leaf in enumerate(leaves):
             if position in upper_bounds and isinstance(leaf, torch.Tensor):
                 host_scalars.note_upper_bound(leaf, upper_bounds[position])
         current = trace.current()

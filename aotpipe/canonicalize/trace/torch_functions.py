@@ -375,6 +375,15 @@ class _Window:
     start: torch.Tensor
     length: int
 
+    def require_whole(self, size: Any) -> None:
+        """Refuse what a loop over a range of sizes may cut short in its last iteration, as slices are."""
+        last = host_scalars.last_of_range(self.start)
+        if last is not None and not statically_known_true(last + self.length <= size):
+            raise refusal(
+                f"a slice of {self.length} elements may be shorter in the last iteration of a loop",
+                f"let the size be a multiple, such as `{self.length} * aotpipe.Dim('n', max=...)`",
+            )
+
     def rows(self) -> torch.Tensor:
         # Beyond the end an index is out of range; below zero it would count from the end.
         torch._assert_async(self.start >= 0, "a slice starts below zero")  # noqa: SLF001  # what torch.export keeps
@@ -477,6 +486,8 @@ def _split(tensor: torch.Tensor, index: Any) -> tuple[list[Any], Chosen]:
     for part in parts:
         if isinstance(part, _Window) or _is_integer(part):
             chosen[dim] = part
+        if isinstance(part, _Window):
+            part.require_whole(tensor.shape[dim])
         if _is_integer(part):
             trace.operators().require_index(part, tensor.shape[dim])
         dim += _taken_dims(part)

@@ -18,6 +18,7 @@ from itertools import product
 from types import FrameType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any, Final
 
+import sympy
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
@@ -54,6 +55,8 @@ class _Scalars:
         lower_bounds: The lowest one.
         choices: The few values that an integer may have, with the version of the tensor's contents.
         checked: What the program asserts of a number before all that comes after it.
+        ranges: The start, the stop and the step of sizes that a number goes through in a loop.
+        multiples: What torch's symbols of sizes are by the Dims that are multiples: `8 * n + 2`.
     """
 
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -65,6 +68,8 @@ class _Scalars:
     lower_bounds: dict[int, tuple[torch.Tensor, int, int]] = field(default_factory=dict)
     choices: dict[int, tuple[torch.Tensor, int, tuple[int, ...]]] = field(default_factory=dict)
     checked: dict[int, list[Limit]] = field(default_factory=dict)
+    ranges: dict[int, tuple[torch.Tensor, int, tuple[Any, Any, int]]] = field(default_factory=dict)
+    multiples: dict[sympy.Expr, sympy.Expr] = field(default_factory=dict)
     asked: int = 0
 
 
@@ -401,6 +406,37 @@ def from_base(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
             break
         tensor, total = base, total + offset
     return tensor, total
+
+
+def note_range(number: torch.Tensor, sizes: tuple[Any, Any, int]) -> None:
+    """Take a number for each of those of a range of sizes, one after another."""
+    trace.part(_Scalars).ranges[id(number)] = (number, number._version, sizes)  # noqa: SLF001
+
+
+def last_of_range(number: torch.Tensor) -> Any:
+    """What a number is at most that a loop takes from a range of sizes; None for any other number."""
+    base, off = from_base(number)
+    known = trace.part(_Scalars).ranges.get(id(base))
+    if known is None or known[1] != base._version:  # noqa: SLF001
+        return None
+    start, stop, step = known[2]
+    return stop - (step if _divides(step, stop - start) else 1) + off
+
+
+def note_multiple(size: Any, multiple: tuple[int, int]) -> None:
+    """Take a size for `a * n + b` of some `n`, as its Dim says."""
+    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+        factor, offset = multiple
+        root = sympy.Symbol(f"{size.node.expr}_root", integer=True, nonnegative=True)
+        trace.part(_Scalars).multiples[size.node.expr] = factor * root + offset
+
+
+def _divides(divisor: int, size: Any) -> bool:
+    """Whether a number divides a size in all calls."""
+    if not isinstance(size, torch.SymInt):
+        return int(size) % divisor == 0
+    expr = size.node.expr.xreplace(trace.part(_Scalars).multiples)
+    return bool(sympy.expand(expr / divisor).is_integer)
 
 
 def fresh_items() -> AbstractContextManager[None]:

@@ -82,7 +82,9 @@ class Trace:
         splits_tries: Whether a `try` is run for each way that a tensor may take through it.
         joins_objects: Whether a new object stands for those that a variable of a class of the model's may be.
         splits_containers: Whether paths are kept apart on which a container gets another name.
-        needs: Which of these four something was refused for lack of.
+        unrolls_ranges: Whether a loop over a range of sizes is written out where it is refused as one op; how
+            often it runs is a guard then.
+        needs: Which of these five something was refused for lack of.
         has_too_many_ways: Whether it was given up for the number of ways through its `try` and path scopes.
         may_unroll: Whether a loop that is traced now is unrolled where its trace is refused.
         modes: How many modes of torch the trace itself put around the model, outside of regions.
@@ -102,6 +104,7 @@ class Trace:
     splits_tries: bool = False
     joins_objects: bool = False
     splits_containers: bool = False
+    unrolls_ranges: bool = False
     needs: set[str] = field(default_factory=set)
     has_too_many_ways: bool = False
     may_unroll: bool = False

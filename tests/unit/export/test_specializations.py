@@ -17,6 +17,7 @@ from torch import nn
 import aotpipe
 from aotpipe.core.signature import Signature, Symbol, admits, guard_holds, nearest_sizes
 from aotpipe.errors import ExportFailed, InputShape, StaticDim
+from aotpipe.export.specializations import takes
 from aotpipe.model.spec import Dim
 from tests.sweep import slow
 from tests.unit.export.models import codes, exported
@@ -373,3 +374,51 @@ def test_too_many_programs_are_refused_with_how_many_sizes_one_takes() -> None:
     assert "at most 16 programs are made, and one takes about 1 of the 39 sizes" in refused.value.hint
     narrow = exported(of_one_size, torch.randn(3, 3), shapes={"x": {0: Dim("n", min=2, max=4)}})
     assert len(narrow.entries) == 3
+
+
+def in_chunks(x: torch.Tensor) -> torch.Tensor:
+    found = []
+    total = x.new_zeros(())
+    for start in range(0, x.shape[0], 4):
+        end = min(start + 4, x.shape[0])
+        part = x[start:end]
+        found.append(part.cumsum(0) + total)
+        total = total + part.sum()
+    return torch.cat(found)
+
+
+def of_the_largest(x: torch.Tensor) -> torch.Tensor:
+    sums = torch.zeros_like(x)
+    for start in range(0, x.shape[0], 4):
+        if x[start].sum() > 9:
+            return sums
+        sums[start : start + 4] = x[start : start + 4].sum()
+    return sums
+
+
+@pytest.mark.parametrize("model", [in_chunks, of_the_largest])
+def test_a_loop_over_chunks_of_a_size_is_written_out(model: Any) -> None:
+    """Its last chunk may be shorter: as one op it was refused, or refused calls of such sizes."""
+    x = torch.randn(10)
+    found = exported(model, x, shapes={"x": {0: Dim("n", min=1, max=12)}})
+    assert "size-specializations" in codes(found)
+    for size in range(1, 13):
+        entries = zip(found.canonical.entries, found.entries, strict=True)
+        taking = next(made for entry, made in entries if takes(entry, made.signature, {"n": size}))
+        x = torch.randn(size)
+        torch.testing.assert_close(taking.program.module()(x), model(x))
+
+
+def test_a_loop_over_chunks_of_a_multiple_is_one_program() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        sums = torch.zeros_like(x)
+        for start in range(0, x.shape[0], 4):
+            if x[start] > 9:
+                break
+            sums[start : start + 4] = x[start : start + 4].sum()
+        return sums
+
+    (entry,) = exported(model, torch.randn(8), shapes={"x": {0: 4 * Dim("n", min=1, max=6)}}).entries
+    for size in (4, 16, 24):
+        x = torch.randn(size)
+        torch.testing.assert_close(entry.program.module()(x), model(x))
