@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import torch
 from torch._export.utils import _collect_all_valid_cia_ops, _special_op_to_preserve_cia
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, _unlift
 from torch.export.exported_program import _decompose_exported_program
 
 from aotpipe.canonicalize import correlation, recurrent_layers
+from aotpipe.canonicalize.values.trace import assigned
 from aotpipe.export import tracing
 from aotpipe.passes.decompositions import (
     bessel,
@@ -83,7 +84,10 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
     }
     # torch never asks for the composite form of ops that have a kernel too, such as `upsample_nearest2d`.
     entries |= {op: entry for op, entry in composite.items() if op in table and op.name() not in registered}
-    with linalg.checks_as_asserts(), tracing.metas_are_eagers():
+    # What is assumed of the sizes is in the signature. torch would call Python code that checks it with the
+    # symbols, where `min(16, n)` becomes an assumption of its own: that `n` is on the example's side of 16.
+    unchecked = assigned(_unlift, _ok_to_generate_guards_fn=lambda: False)
+    with linalg.checks_as_asserts(), tracing.metas_are_eagers(), unchecked:
         return _decompose_exported_program(
             program,
             cia_to_decomp=composite,

@@ -300,6 +300,27 @@ def test_legalizing_does_not_assume_the_size_of_the_example() -> None:
     assert not value.shape[0].node.expr.is_Integer
 
 
+def test_legalizing_does_not_check_guards_with_symbols() -> None:
+    """A guard of `min(16, n)` fixed the size at the example's 16, and the program took no other."""
+    from aotpipe.backends import legalization
+    from aotpipe.passes import legalize
+
+    class Weighted(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            sums = torch.zeros_like(x)
+            for start in range(0, x.shape[1], 8):
+                sums[:, start : start + 8] += (x[:, start : start + 8] @ y.transpose(1, 2)) @ y
+            return sums
+
+    n = Dim("n", min=1, max=24)
+    given = torch.randn(2, 16, 4), torch.randn(2, 16, 4)
+    found = exported(Weighted(), *given, shapes={"x": {1: n}, "y": {1: n}})
+    for each in legalize(found, legalization("torch")).entries:
+        if any(symbol.min != symbol.max for symbol in each.signature.symbols):
+            sizes = [node.meta["val"].shape[1] for node in each.graph.graph.nodes if node.op == "placeholder"]
+            assert not any(str(size).isdecimal() for size in sizes)
+
+
 class Cached(nn.Module):
     """Keeps a table for the sizes of the last call."""
 
