@@ -35,6 +35,14 @@ def index_put(
         return wide != 0
     if all(index is None or not index.dim() for index in indices):
         return _put_one(tensor, indices, values, accumulate)
+    given = [dim for dim, index in enumerate(indices) if index is not None]
+    if given != list(range(given[0], given[-1] + 1)):
+        # What lies between is no index, and the compiler has no form for that. Of such indices the dims of
+        # what is written come first, as they do where the indexed dims of the tensor are its first.
+        order = [*given, *(dim for dim in range(tensor.dim()) if dim not in given)]
+        first = [indices[dim] for dim in given]
+        written = aten.index_put.default(tensor.permute(order), first, values, accumulate)
+        return written.permute([order.index(dim) for dim in range(tensor.dim())])
     alike = _of_one_dtype(indices)
     return aten.index_put.default(tensor, alike, values, accumulate) if alike else NotImplemented
 

@@ -80,3 +80,24 @@ class OneVoxel(torch.nn.Module):
 
 def test_a_sample_of_one_voxel_compiles() -> None:
     check(OneVoxel(), (torch.randn(1, 1, 2, 2, 2), torch.rand(1, 1, 1, 1, 3)))
+
+
+class Apart(torch.nn.Module):
+    """Writes at indices between which a dim has none: `u[i, :, j] = v`."""
+
+    def forward(
+        self, u: torch.Tensor, i: torch.Tensor, j: torch.Tensor, v: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        places = torch.where(u[..., 0] > 0)
+        one, two, more = u * 1, u * 2, u * 3
+        one[i, :, j] = v
+        two[:, i, :, j % 2] = v[:, :1, :1]
+        summed = aten.index_put.default(more, [i, None, i], v, True)
+        more[places[0], :, places[2]] = v[0, 0]
+        return one, two, summed, more
+
+
+def test_writes_at_indices_that_are_apart() -> None:
+    """iree-compile refused each: "failed to legalize operation 'torch.constant.bool'"."""
+    i, j = torch.tensor([0, 1, 1]), torch.tensor([2, 0, 2])
+    check(Apart(), (torch.randn(2, 2, 3, 2), i, j, torch.randn(3, 2, 2)))
