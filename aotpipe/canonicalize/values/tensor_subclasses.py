@@ -8,7 +8,7 @@ gives a traced tensor both classes, and what stands for a parameter the attribut
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -79,9 +79,19 @@ def kept(module: torch.nn.Module) -> Iterator[None]:
             return found
         return _of_class(_aliased(data), kind)
 
+    def constructed(kind: type, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], FakeTensor) and not kwargs and kind not in _PLAIN:
+            return _of_class(_aliased(args[0]), kind)
+        return torch._C.TensorBase.__new__(kind, *args, **kwargs)  # noqa: SLF001
+
     with (
         trace.assigned(proxy_tensor, HANDLED_TYPES=_Handled(proxy_tensor.HANDLED_TYPES)),
-        trace.assigned(torch.Tensor, as_subclass=traced_as, _make_subclass=staticmethod(made)),
+        trace.assigned(
+            torch.Tensor,
+            as_subclass=traced_as,
+            _make_subclass=staticmethod(made),
+            __new__=staticmethod(constructed),
+        ),
         _parameters_kept(module),
     ):
         yield
@@ -161,8 +171,11 @@ def _traced_class(kind: type) -> Any:
         return kind
     made: Any = type(kind.__name__, (kind, FakeTensor), {"__module__": kind.__module__})
     if isinstance(own := kind.__torch_function__, MethodType):  # type: ignore[attr-defined]
-        # torch turns it off in a class that dispatches.
-        made.__torch_function__ = classmethod(own.__func__)
+        # torch turns it off in a class that dispatches. It may compare the classes with its own.
+        def called(_: type, func: Any, types: Iterable[type], *args: Any, **kwargs: Any) -> Any:
+            return own.__func__(kind, func, tuple(map(_own, types)), *args, **kwargs)
+
+        made.__torch_function__ = classmethod(called)
     return made
 
 

@@ -181,3 +181,29 @@ def test_weights_on_the_meta_device_are_to_be_loaded_before():
     assert "load the weights before the build" in refused.value.hint
     model.load_state_dict(nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2)).state_dict(), assign=True)
     exported(model, torch.randn(3, 5))
+
+
+class Recorded(torch.Tensor):
+    """A tensor that knows what it was made of; what is computed of it is a plain one."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        types = tuple(torch.Tensor if kind is Recorded else kind for kind in types)
+        return torch.Tensor.__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_subclass_that_is_called_with_a_tensor_is_traced():
+    """`Kind(x)` raised; and a `__torch_function__` that compares classes with its own was given others."""
+
+    def model(x):
+        made = Recorded(x + 1)
+        made.parent = x
+        assert type(made * 2) is torch.Tensor
+        return made.sin() + made.parent, torch.zeros_like(made)
+
+    x = torch.randn(3)
+    (entry,) = exported(model, x).entries
+    for got, want in zip(entry.program.module()(x), model(x), strict=True):
+        assert type(want) is torch.Tensor
+        torch.testing.assert_close(got, want)
+    assert "__new__" not in vars(torch.Tensor)
