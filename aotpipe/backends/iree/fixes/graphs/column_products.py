@@ -7,6 +7,7 @@ from typing import Any, Final
 from torch import fx
 
 from aotpipe.backends.iree.fixes.graphs import GraphRewrite
+from aotpipe.backends.iree.tuning import kernels, steps_after
 from aotpipe.core.fixes import Fix
 from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import is_one
@@ -19,9 +20,10 @@ _SAME: Final = ops.REARRANGES | ops.overloads("t transpose.int")
 
 def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
     """The operands of a product that are columns; none of any other op."""
-    if node.target not in _PRODUCTS:
+    if node.target not in (*_PRODUCTS, kernels.OP, steps_after.OP):
         return ()
-    operands = dict.fromkeys(each for each in node.args[:2] if isinstance(each, fx.Node))
+    given: Any = node.args[0] if node.target is steps_after.OP else node.args
+    operands = dict.fromkeys(each for each in given[:2] if isinstance(each, fx.Node))
     return tuple(each for each in operands if _is_vector(value_of(each)) and is_column(each))
 
 
