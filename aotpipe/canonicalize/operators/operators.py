@@ -45,6 +45,7 @@ from aotpipe.canonicalize.operators.logic import or_ as or_
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import (
     decisions,
+    dry_run,
     raised_state,
     regions,
     return_values,
@@ -191,11 +192,27 @@ def loop(test: Callable[[], object], body: Callable[[], None], variables: Variab
     for number in itertools.count():
         going = torch_functions.asked(test())
         if is_staged(going) or (number >= _MOST_KNOWN and is_on() and isinstance(going, FakeTensor)):
-            regions.loop(test, body, variables)
+            try:
+                regions.loop(test, body, variables)
+            except dry_run.TestChanges:
+                _loop_of_asked(going, test, body, variables)
             return
         if not going:
             return
         body()
+
+
+def _loop_of_asked(
+    going: Any, test: Callable[[], object], body: Callable[[], None], variables: Variables
+) -> None:
+    """`while going: body(); going = test()`: what the test changes is changed once for each iteration."""
+    asked = [torch_functions.truth_of(going)]
+
+    def iteration() -> None:
+        body()
+        asked[0] = torch_functions.truth_of(test())
+
+    regions.loop(lambda: asked[0], iteration, variables.with_item(asked, "the test"))
 
 
 def for_(

@@ -27,7 +27,7 @@ from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, raised_state, region_sites, torch_functions
 from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, count_region, sizes_collected
 from aotpipe.canonicalize.values import chosen_object, host_scalars, object_fields, trace
-from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, unwrap_present
+from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, is_same, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.tensor_subclasses import plain
@@ -92,6 +92,8 @@ def summarize(
     with unrecorded(), trace.pushed(trace.part(_Regions).watches, watch), watch, rebinding.inner():
         if test is not None:
             summary.limits = host_scalars.limits(run_test(test, variables, start))
+            if summary.written or summary.writes_own:
+                raise TestChanges
         with sizes_collected() as size_conditions:
             summary.after = run_region(body, variables, start, owns=owns)
         summary.size_conditions = [each for each in size_conditions if not each.free_symbols & mine]
@@ -236,16 +238,41 @@ def unhooked() -> Iterator[None]:
         _buffer_hooks.update({key: hook for key, hook in before.items() if key in _buffer_hooks})
 
 
+class TestChanges(Exception):
+    """The test of a loop assigns a variable, or changes something in place, which its own run takes back."""
+
+
 def run_test(test: Callable[[], object], variables: Variables, start: Values) -> torch.Tensor:
-    """What a loop's test gives for these variables, as one bool."""
+    """What a loop's test gives for these variables, as one bool.
+
+    Raises:
+        TestChanges: It leaves other values in them.
+    """
     found: list[torch.Tensor] = []
 
     def asked() -> None:
         # Inside, as the region takes back what a list holds: its truth is another one afterwards.
         found.append(torch_functions.truth_of(test()))
 
-    run_region(asked, variables, start)
+    after = run_region(asked, variables, start)
+    if not all(map(_is_left, start, after)):
+        raise TestChanges
     return found[0]
+
+
+def _is_left(before: Any, after: Any) -> bool:
+    """Whether a test leaves a variable as it was; it may have asked whether a value is there."""
+    (one, structure), (other, left) = (pytree.tree_flatten(_payloads(each)) for each in (before, after))
+    return structure == left and all(map(is_same, one, other))
+
+
+def _payloads(value: Any) -> Any:
+    """A value with what may be None in the place of the flag that goes with it."""
+    return pytree.tree_map(
+        lambda leaf: _payloads(leaf.payload) if isinstance(leaf, OptionalValue) else leaf,
+        value,
+        is_leaf=is_leaf,
+    )
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]

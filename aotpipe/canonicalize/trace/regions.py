@@ -582,6 +582,8 @@ def _with_changed_containers(
             again = [name for name, _ in changed.containers if name in added]
             are_assigned = {name.partition(".")[0] for name in again} <= {*first.names}
             if is_loop and again and are_assigned and not site.owns_containers:
+    except dry_run.TestChanges:
+        raise
                 # It is assigned in a loop as well: each iteration begins with another container.
                 site.owns_containers = True
                 del site.changed[:]

@@ -100,3 +100,80 @@ def summed_of_rows(x):
 def test_branches_in_a_branch_write_one_tensor_in_place(model):
     given = ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [5.0, -4.0, 0.5], [7.0, 8.0, 0.0])
     check(model, *((torch.tensor(each),) for each in given))
+
+
+def a_test_that_counts(following):
+    hops, node = 0, 0
+
+    def visits() -> bool:
+        nonlocal hops
+        if node == 0 and hops > 0:
+            return False
+        hops += 1
+        return True
+
+    while visits():
+        node = following[node].item()
+    return hops, node
+
+
+def a_test_that_appends(following):
+    seen = []
+
+    def visits(node):
+        seen.append(node)
+        return node != 0 or len(seen) < 2
+
+    node = 0
+    while visits(node):
+        node = following[node].item()
+    return len(seen), node, torch.tensor(seen).sum()
+
+
+def a_test_that_writes_a_tensor(following):
+    total = following.float()
+    n = 0
+
+    def goes_on():
+        total.add_(1)
+        return total.sum() < 30
+
+    while goes_on() and n < 9:
+        n += 1
+    return n, total
+
+
+def a_test_that_pops(following):
+    stack = following.tolist()
+    n = 0
+    while stack.pop() != 2:
+        n += 1
+    return n, len(stack)
+
+
+class Walked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def goes_on(self, x):
+        self.asked += 1
+        return x.sum() < 10
+
+    def forward(self, x):
+        n = 0
+        while self.goes_on(x):
+            x = x + 1
+            n += 1
+        return n, self.asked, x
+
+
+@pytest.mark.parametrize(
+    "model",
+    [a_test_that_counts, a_test_that_appends, a_test_that_writes_a_tensor, a_test_that_pops, Walked()],
+)
+def test_what_the_test_of_a_loop_changes_is_changed_once_for_each_iteration(model):
+    """It was changed twice before the first iteration, and never again."""
+    check(
+        model, *((torch.tensor(each),) for each in ([3, 1, 2, 0], [1, 2, 3, 0], [2, 0, 1, 3], [0, 2, 0, 0]))
+    )

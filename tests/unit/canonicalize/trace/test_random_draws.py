@@ -42,6 +42,16 @@ class Rejects(nn.Module):
         return drawn, tries, torch.rand(2)
 
 
+class InTests(nn.Module):
+    """The test of a loop draws: before the first iteration it drew twice, and never again."""
+
+    def forward(self, x):
+        n = 0
+        while torch.rand(()) < 0.7:
+            n += 1
+        return x + n, torch.rand(())
+
+
 class RightOfAnd(nn.Module):
     def forward(self, x):
         if x.sum() > 0 and torch.rand(()) > 0.5:
@@ -164,8 +174,14 @@ def drawn(x):
     return x + torch.rand(3)
 
 
-MODELS = (Branches, Rejects, RightOfAnd, Tries, Raises, Keeps, Lists, Conds, Views, Layers, Samples)
-QUICK = {("Branches", "state"), ("Keeps", "state"), ("Conds", "state"), ("drawn", "input")}
+MODELS = (Branches, Rejects, InTests, RightOfAnd, Tries, Raises, Keeps, Lists, Conds, Views, Layers, Samples)
+QUICK = {
+    ("Branches", "state"),
+    ("InTests", "state"),
+    ("Keeps", "state"),
+    ("Conds", "state"),
+    ("drawn", "input"),
+}
 
 
 def _outcome(call: Any, *args: Any, **kwargs: Any) -> list[Any]:
