@@ -282,8 +282,8 @@ def _written_out(
                 try:
                     with trace.assigned(current, may_unroll=True):
                         TensorRange(item, items.stop, items.step).each(body, stopped, variables)
-                except Exception:
-                    if current.needs:
+                except Exception as error:
+                    if current.needs or runtime_asserts.is_of_raise(error):
                         raise
                 else:
                     return True

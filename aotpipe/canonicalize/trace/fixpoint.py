@@ -285,13 +285,27 @@ def tensors_of(abstracts: Sequence[AbstractValue], names: Sequence[str], after: 
     for abstract, name, value in zip(abstracts, names, after, strict=True):
         if abstract.optional or abstract.fitted or isinstance(value, Undefined):
             continue
-        pairs = zip(abstract.leaves, pytree.tree_leaves(value, abstract_values.is_leaf), strict=False)
+        pairs = [*zip(abstract.leaves, pytree.tree_leaves(value, abstract_values.is_leaf), strict=False)]
         if any(isinstance(leaf, torch.Tensor) and leaf is not given for leaf, given in pairs):
             raise refusal(
                 f"{_shown(name)} is another tensor each time that a branch or a loop on a tensor is run",
                 "assign a new value (`y = y + 1` for `y += 1`), or clone it before",
             )
+        if any(type(leaf) in _PLAIN and not _is_known(leaf, given) for leaf, given in pairs):
+            raise refusal(
+                f"{_shown(name)} is another value each time that a branch or a loop on a tensor is run",
+                "compute it from the inputs alone, in the same way each time",
+                "paths-differ",
+            )
     return operands_of(abstracts, after)
+
+
+_PLAIN: Final = (bool, int, float, str, type(None))
+
+
+def _is_known(before: Any, now: Any) -> bool:
+    """Whether a value is the one that the run which saw what a region does has left."""
+    return type(now) is type(before) and (now == before or (now != now and before != before))  # NaN
 
 
 def operands_of(abstracts: Sequence[AbstractValue], values: Values) -> list[torch.Tensor]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 from torch._higher_order_ops.while_loop import while_loop_op  # the public one starts a compiler
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage, views
 from aotpipe.canonicalize.trace import (
@@ -33,8 +35,16 @@ from aotpipe.canonicalize.trace import (
 from aotpipe.canonicalize.trace.dry_run import Values
 from aotpipe.canonicalize.trace.runtime_asserts import add_size_asserts, sizes_collected
 from aotpipe.canonicalize.values import host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import AbstractValue, Undefined, Variables
-from aotpipe.canonicalize.values.optional_values import assume, assuming
+from aotpipe.canonicalize.values.abstract_values import (
+    UNDEFINED,
+    AbstractValue,
+    Undefined,
+    Variables,
+    is_leaf,
+    is_same,
+)
+from aotpipe.canonicalize.values.chosen_object import ChosenObject
+from aotpipe.canonicalize.values.optional_values import OptionalValue, assume, assuming
 from aotpipe.canonicalize.values.tensor_subclasses import plain
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
@@ -435,8 +445,11 @@ def _raising_loop(
 
     Each iteration is a `try` of its own, which notes the exception and ends the loop; it is raised after it.
     """
-    errors: dict[type[Exception], Exception] = {}
-    ended: list[Any] = [0]  # the number of the exception that ended the loop
+    errors: list[_Thrown] = []  # of the run of an iteration that was the last
+    ended: list[Any] = [0]  # the number of the exception that ended the loop, from 1
+    # What an exception of each class and structure holds that is computed.
+    structures: list[tuple[type, pytree.TreeSpec]] = []
+    held: list[list[Any]] = [[UNDEFINED] for _ in range(_MOST_ERRORS)]
 
     def caught() -> None:
         try:
@@ -445,16 +458,97 @@ def _raising_loop(
         except runtime_asserts.STOPS:
             raise
         except kinds() as error:
-            errors[type(error)] = error
-            ended[0] = 1 + list(errors).index(type(error))
+            thrown = _Thrown.of(error)
+            at = next((at for at, each in enumerate(errors) if each.is_same(thrown)), len(errors))
+            errors[at:] = errors[at:] or [thrown]
+            ended[0] = at + 1
+            if thrown.computed:
+                held[_place(thrown.structure)][0] = thrown.computed
 
-    held = variables.with_item(ended, "the exception")
-    loop(lambda: _unended(ended, test), lambda: attempt(caught, held), held, most=most)
-    for number, error in enumerate(errors.values(), 1):
+    def _place(structure: tuple[type, pytree.TreeSpec]) -> int:
+        if structure not in structures:
+            structures.append(structure)
+        if (at := structures.index(structure)) >= _MOST_ERRORS:
+            raise refusal(
+                f"a loop raises more than {_MOST_ERRORS} kinds of exceptions that hold what it computes",
+                "let the exceptions hold texts alone, or leave the loop with `break`",
+                runtime_asserts.EXCEPTION_CAUGHT,
+            ) from None
+        return at
+
+    def iteration() -> None:
+        errors.clear()
+        attempt(caught, carried)
+
+    carried = variables.with_item(ended, "the exception")
+    for each in held:
+        carried = carried.with_item(each, "what the exception holds")
+    loop(lambda: _unended(ended, test), iteration, carried, most=most)
+    for at, thrown in enumerate(errors):
+        error = thrown.error
+        if thrown.computed:
+            error = thrown.with_computed(held[_place(thrown.structure)][0])
         if torch_functions.is_staged(ended[0]):
-            runtime_asserts.require(ended[0] == number, error, holds=False)
-        elif ended[0] == number:
+            runtime_asserts.require(ended[0] == at + 1, error, holds=False)
+        elif ended[0] == at + 1:
             raise error
+
+
+_MOST_ERRORS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Thrown:
+    """An exception that an iteration of a loop raises.
+
+    Attributes:
+        leaves: What its arguments and attributes hold.
+        spec: How they hold it.
+    """
+
+    error: Exception
+    leaves: tuple[Any, ...]
+    spec: pytree.TreeSpec
+
+    @classmethod
+    def of(cls, error: Exception) -> _Thrown:
+        """The exception with what it holds now."""
+        leaves, spec = pytree.tree_flatten((error.args, vars(error)), is_leaf)
+        return cls(error, tuple(leaves), spec)
+
+    @property
+    def computed(self) -> tuple[Any, ...]:
+        """What of that a graph computes."""
+        return tuple(filter(_is_computed, self.leaves))
+
+    @property
+    def structure(self) -> tuple[type, pytree.TreeSpec]:
+        """What exceptions have in common of which the same leaves are computed."""
+        places = pytree.tree_unflatten([_is_computed(leaf) for leaf in self.leaves], self.spec)
+        return type(self.error), pytree.tree_structure(places)
+
+    def is_same(self, other: _Thrown) -> bool:
+        """Whether two exceptions differ in nothing but what is computed."""
+        if type(self.error) is not type(other.error) or self.spec != other.spec:
+            return False
+        pairs = zip(self.leaves, other.leaves, strict=True)
+        return all(_is_computed(one) if _is_computed(two) else is_same(one, two) for one, two in pairs)
+
+    def with_computed(self, values: Iterable[Any]) -> Exception:
+        """The exception with this in the place of what is computed."""
+        given = iter(values)
+        leaves = [next(given) if _is_computed(leaf) else leaf for leaf in self.leaves]
+        self.error.args, attributes = pytree.tree_unflatten(leaves, self.spec)
+        vars(self.error).update(attributes)
+        return self.error
+
+
+def _is_computed(leaf: object) -> bool:
+    """Whether a graph computes a leaf, or may do so in another iteration: a number of the first one, say."""
+    return isinstance(leaf, (torch.Tensor, OptionalValue, *_NUMBERS)) or type(leaf) is ChosenObject
+
+
+_NUMBERS: Final = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def _unended(ended: Sequence[Any], test: Callable[[], object]) -> object:
@@ -488,6 +582,8 @@ def _loop(
         loop = fixpoint.Loop(test, body, variables, start, most, border, site)
         with raised_state.in_loop() as seen:
             abstracts, names, summary = fixpoint.solve(loop)
+    except dry_run.TestChanges:
+        raise
     except Exception as error:
         if not runtime_asserts.is_raised(error):
             runtime_asserts.refuse_unexplained(error)
@@ -582,8 +678,6 @@ def _with_changed_containers(
             again = [name for name, _ in changed.containers if name in added]
             are_assigned = {name.partition(".")[0] for name in again} <= {*first.names}
             if is_loop and again and are_assigned and not site.owns_containers:
-    except dry_run.TestChanges:
-        raise
                 # It is assigned in a loop as well: each iteration begins with another container.
                 site.owns_containers = True
                 del site.changed[:]

@@ -164,9 +164,14 @@ _NONE_TYPE: Final = "'NoneType'"
 """What says that a value is None where eager takes none: it is one on the path that is traced."""
 
 
+def is_of_raise(error: BaseException) -> bool:
+    """Whether the user's own `raise` raised this."""
+    return id(error) in trace.part(_Asserts).raised
+
+
 def is_raised(error: BaseException) -> bool:
     """Whether eager raises this too: the user's own `raise` did, or an operator of Python's in their code."""
-    if id(error) in trace.part(_Asserts).raised:
+    if is_of_raise(error):
         return True
     frames = [frame for frame, _ in tracebacks.walk_tb(error.__traceback__)]
     if type(error) in _OF_NONE and _NONE_TYPE in str(error) and len(frames) > 1:

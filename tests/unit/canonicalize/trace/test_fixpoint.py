@@ -103,6 +103,14 @@ def test_a_tensor_that_the_second_run_changes_is_refused():
         fixpoint.tensors_of([abstract], ["y"], (X * 2,))
 
 
+def test_a_number_that_the_second_run_changes_is_refused():
+    """The program would have that of the first run."""
+    abstracts = fixpoint.join_paths(("n",), [(1,), (1,)])
+    assert fixpoint.tensors_of(abstracts, ["n"], (1,)) == []
+    with pytest.raises(ExportFailed, match="`n` is another value each time"):
+        fixpoint.tensors_of(abstracts, ["n"], (2,))
+
+
 def queue(x):
     q = (x > 0).nonzero().flatten()
     total = x.sum()

@@ -580,3 +580,55 @@ class Outer(nn.Module):
 
 def test_a_submodule_that_raises_is_left() -> None:
     check(Outer().eval(), *VECTORS)
+
+
+class SolverFailed(Exception):
+    def __init__(self, reason, at):
+        super().__init__(f"{reason} at {at}")
+        self.reason, self.at = reason, at
+
+
+def an_exception_that_holds_what_a_loop_computes(x):
+    s, i, how = x.sum(), 0, 0
+    try:
+        while i < 8:
+            s = s * 3 % 11
+            if s == 2:
+                raise SolverFailed("two", i)  # noqa: TRY301  # as people write it
+            if s == 8:
+                raise SolverFailed("eight", i)  # noqa: TRY301
+            i += 1
+            if s == 4:
+                break
+    except SolverFailed as error:
+        how = 1 if error.reason == "two" else 2
+        i = error.at + 100
+    return i, s, how
+
+
+def of_a_function_that_searches(x):
+    def search(s):
+        for i in range(9):
+            s = s * 3 % 11
+            if s == 2:
+                raise SolverFailed("two", s + i)
+            if s == 4:
+                return s, i
+        raise SolverFailed("none", 9)
+
+    try:
+        s, n = search(x.sum())
+        ok = True
+    except SolverFailed as error:
+        s, n, ok = x.sum(), error.at, error.reason == "none"
+    return n, s, ok
+
+
+@pytest.mark.parametrize(
+    "model",
+    [an_exception_that_holds_what_a_loop_computes, of_a_function_that_searches],
+    ids=lambda m: m.__name__,
+)
+def test_what_an_exception_holds_is_that_of_the_iteration_that_raised_it(model):
+    """It was a tensor of the trace, of which the program could not be run."""
+    check(model, *((torch.tensor([float(n), 1.0]),) for n in range(11)))
