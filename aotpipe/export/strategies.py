@@ -648,8 +648,9 @@ def _kernels() -> Iterator[None]:
 @contextmanager
 def _classes_kept(model: torch.nn.Module, traced: torch.nn.Module) -> Iterator[None]:
     types, keys = tracing.types_are_eagers(model), tracing.modules_are_keys(model)
-    modules = tracing.modules_are_themselves()
-    with types, keys, modules, tensor_subclasses.kept(traced), tracing.raising_modules_are_left():
+    modules, dispatches = tracing.modules_are_themselves(), tracing.dispatches_are_eagers(model)
+    classes = tensor_subclasses.kept(traced)
+    with types, keys, modules, dispatches, classes, tracing.raising_modules_are_left():
         yield
 
 

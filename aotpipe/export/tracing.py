@@ -308,23 +308,62 @@ def types_are_eagers(model: torch.nn.Module) -> Iterator[None]:
     before its own.
     """
     given = {"isinstance": builtin_calls.is_instance, "type": builtin_calls.TracedType}
+    added: list[tuple[dict[str, Any], str]] = []
+    try:
+        for names in _globals_of(model):
+            for name in given.keys() - names.keys():
+                names[name] = given[name]
+                added.append((names, name))
+        yield
+    finally:
+        for names, name in added:
+            names.pop(name, None)
+
+
+def _globals_of(model: torch.nn.Module) -> Iterator[dict[str, Any]]:
+    """The variables of each file of a model's own."""
     spaces = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
     kinds = {kind for part in model.modules() for kind in type(part).__mro__}
     # A file that was not imported by a name is in no table of modules.
     functions = (vars(kind).get("forward") for kind in kinds)
     spaces += [function.__globals__ for function in functions if isinstance(function, FunctionType)]
-    added: list[tuple[dict[str, Any], str]] = []
-    try:
-        for names in spaces:
-            path = names.get("__file__")
-            if isinstance(path, str) and source.is_model_code(path):
-                for name in given.keys() - names.keys():
-                    names[name] = given[name]
-                    added.append((names, name))
+    for names in spaces:
+        path = names.get("__file__")
+        if isinstance(path, str) and source.is_model_code(path):
+            yield names
+
+
+@contextmanager
+def dispatches_are_eagers(model: torch.nn.Module) -> Iterator[None]:
+    """Let a model's functions of `functools.singledispatch` take a number that varies for the number it is.
+
+    They go by the class, which is one of torch's in a trace, and take the function for any object, with no
+    word.
+    """
+    dispatchers: dict[int, Any] = {}
+    for names in _globals_of(model):
+        for value in list(names.values()):
+            held = vars(value).values() if isinstance(value, type) else (value,)
+            for each in held:
+                found = each.dispatcher if isinstance(each, functools.singledispatchmethod) else each
+                if isinstance(found, FunctionType) and builtin_calls.dispatch_of(found) is not None:
+                    dispatchers[id(found)] = found
+    with ExitStack() as stack:
+        for each in dispatchers.values():
+            dispatch = _with_classes_of_eager(each.dispatch)
+            at = each.__code__.co_freevars.index("dispatch")
+            stack.enter_context(trace.assigned(each.__closure__[at], cell_contents=dispatch))
+            stack.enter_context(trace.assigned(each, dispatch=dispatch))
         yield
-    finally:
-        for names, name in added:
-            names.pop(name, None)
+
+
+def _with_classes_of_eager(dispatch: Callable[[type], Any]) -> Callable[[type], Any]:
+    def chosen(kind: type) -> Any:
+        # What calls has the value, and asks by its class alone.
+        args = sys._getframe(1).f_locals.get("args", ())  # noqa: SLF001
+        return dispatch(builtin_calls.class_of(args[0]) if args and args[0].__class__ is kind else kind)
+
+    return chosen
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import bisect
 import builtins
 import functools
 import heapq
+import inspect
 import math
 import operator
 from collections import Counter, deque
@@ -250,6 +251,33 @@ def is_instance(value: Any, kinds: Any) -> Any:
         return True  # also of `torch.SymInt`, which a model may ask for
     number = host_scalars.number_type(value)
     return number is not None and isinstance(number(), kinds)
+
+
+def dispatch_of(function: Any) -> Callable[[type], Function] | None:
+    """What a function or a method of `singledispatch` chooses with, by the class of its argument."""
+    code = getattr(function, "__code__", None)
+    if code is _DISPATCHING:
+        found: Callable[[type], Function] = function.dispatch
+        return found
+    if code is not _DISPATCHING_METHOD:
+        return None
+    held = inspect.getclosurevars(function).nonlocals
+    chosen = held["self"].dispatcher.dispatch
+    return lambda kind: chosen(kind).__get__(held["obj"], held["cls"])
+
+
+def class_of(value: Any) -> type:
+    """`value.__class__` in eager, of what a trace has in the place of a number or a tensor."""
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+        return host_scalars.python_type(value)
+    kind: type = value.__class__
+    return kind
+
+
+_dispatching: Any = functools.singledispatch(callable)
+_DISPATCHING: Final = _dispatching.__code__
+_dispatching = functools.singledispatchmethod(callable).__get__(0, int)
+_DISPATCHING_METHOD: Final = _dispatching.__code__
 
 
 class _MetaType(type):

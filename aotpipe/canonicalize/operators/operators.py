@@ -376,6 +376,11 @@ indexed = _where_traced(dynamic_table_methods.opened)
 keywords = _where_traced(optional_values.of_keywords)
 
 
+def class_of(value: Any) -> type:
+    """`value.__class__`."""
+    return builtin_calls.class_of(value) if is_on() else value.__class__
+
+
 def part(value: Any, index: Any) -> Any:
     """`value[index]`, of which an element or a method is taken at once."""
     return dynamic_list_methods.part(value, index) if is_on() else value[index]
@@ -564,6 +569,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         args = tuple(map(_chosen_number, args))
     if any(type(each) is ChosenObject for each in (*args, *kwargs.values())) and not _takes_chosen(function):
         return _called_by_choice(function, args, kwargs)
+    if args and (dispatch := builtin_calls.dispatch_of(function)) is not None:
+        return _dispatched(function, dispatch, args, kwargs)
     if (staged := builtin_calls.of(function)) is not None:
         if any(map(torch_functions.is_traced, args)):
             decisions.expression("call")
@@ -575,6 +582,16 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     ):
         return _called_with_bools(function, args, kwargs, bools)
     return function(*args, **kwargs)
+
+
+def _dispatched(function: Any, dispatch: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function of `functools.singledispatch`: by the class that its argument has in eager."""
+    first, *rest = args
+    if not isinstance(first, OptionalValue):
+        return call(dispatch(builtin_calls.class_of(first)), *args, **kwargs)
+    given = functools.partial(call, function)
+    there, nothing = (functools.partial(given, each, *rest, **kwargs) for each in (first.payload, None))
+    return conditional.either(first, there, nothing)
 
 
 def _gone_through(function: Any, iterator: Any) -> Any:

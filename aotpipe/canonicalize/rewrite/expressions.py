@@ -171,6 +171,8 @@ class _Expressions(Own):
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Del):
             node.value = owner(node.value)
+        if node.attr == "__class__" and isinstance(node.ctx, ast.Load):
+            return calling("class_of", node.value)
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
+from typing import Any
 
 import pytest
 import torch
@@ -142,3 +144,71 @@ def test_a_module_of_several_names_is_itself() -> None:
     x = torch.randn(4)
     program = exported_model(model, x).entries[0].program
     torch.testing.assert_close(program.module()(x), model(x))
+
+
+@functools.singledispatch
+def described(value: Any) -> Any:
+    return -1
+
+
+@described.register
+def _(value: float) -> float:
+    return value * 2
+
+
+@described.register
+def _(value: int) -> int:
+    return value * 100
+
+
+@described.register
+def _(value: torch.Tensor) -> torch.Tensor:
+    return value.sum() * 7
+
+
+@described.register
+def _(value: tuple) -> Any:
+    return sum(described(each) for each in value)
+
+
+class Dispatching(nn.Module):
+    @functools.singledispatchmethod
+    def of(self, value: Any) -> Any:
+        return -2
+
+    @of.register
+    def _(self, value: int) -> int:
+        return value + 3
+
+    @of.register
+    def _(self, value: float) -> float:
+        return value + 0.5
+
+    def forward(self, x):
+        first, number = x[0].item(), int(x[1])
+        return (
+            *(described(first), described(number), described(x), described((first, number)), described(None)),
+            *(self.of(first), self.of(number), self.of("text")),
+        )
+
+
+class DispatchingByChoice(Dispatching):
+    """The same in code that is rewritten, also of what may be None, and of one of two classes."""
+
+    def forward(self, x):
+        choice = x[0].item() if x[1] > 0 else None
+        number = x[2].item()
+        is_number = number.__class__ is float and x.__class__ is torch.Tensor
+        return *super().forward(x), described(choice), is_number
+
+
+@pytest.mark.parametrize("kind", [Dispatching, DispatchingByChoice])
+def test_functions_of_singledispatch_go_by_the_class_that_a_number_has_in_eager(kind: type[nn.Module]):
+    """They went by torch's own class, for which there is no function, and gave what that for objects does."""
+    model = kind()
+    dispatch = described.dispatch
+    run = exported_model(model, torch.ones(3)).entries[0].program.module()
+    for x in (torch.ones(3), torch.tensor([-2.5, -4.0, 0.0])):
+        for want, got in zip(model(x), run(x), strict=True):
+            torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(want), check_dtype=False)
+    assert described.dispatch is dispatch
