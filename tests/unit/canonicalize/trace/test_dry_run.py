@@ -151,6 +151,28 @@ def a_test_that_pops(following):
     return n, len(stack)
 
 
+def a_generator_that_its_consumer_leaves(following):
+    """The flag that ends the loop is a variable of the generator's loop, and of the function around it."""
+    log = {"tried": 0, "closed": 0}
+
+    def attempts(limit):
+        n = 0
+        try:
+            while n < limit:
+                yield n, following[n]
+                n += 1
+        finally:
+            log["closed"] += 1
+
+    result = torch.tensor(-1)
+    for n, value in attempts(4):
+        log["tried"] += 1
+        if value > 2:
+            result = value * n
+            break
+    return result, log["tried"], log["closed"]
+
+
 class Walked(torch.nn.Module):
     def __init__(self):
         super().__init__()
