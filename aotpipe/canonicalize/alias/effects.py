@@ -12,6 +12,7 @@ be lost. `note_results` remembers such containers, and `results_checked` refuses
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import traceback as tracebacks
 import zlib
@@ -48,8 +49,9 @@ from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
 
 _NONE: Final = object()
-# What is not looked into: a registered module is watched by `watching`, a tensor's writes are ops.
-_CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type)
+# What is not looked into: a registered module is watched by `watching`, a tensor's writes are ops. What is
+# logged is no part of a graph, and a logger remembers what it was asked, by torch too.
+_CLOSED: Final = (nn.Module, torch.Tensor, ModuleType, type, logging.Filterer, logging.Manager)
 # What holds data that no graph computes: a write to it is refused.
 _DATA: Final = (np.ndarray, array, bytearray, io.StringIO, io.BytesIO, ContextVar, type)
 Lines = tuple[tuple[CodeType, int], ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,15 @@ def test_containers(value: Any, change: Callable[[Any], None]):
     with pytest.raises(effects.Changed, match="held"), effects.unchanged([("held", value)]):
         change(value)
     assert repr(value) == before
+
+
+def test_what_a_logger_remembers_is_not_looked_into():
+    """A handler of `try` that logs was refused ("zip() argument 2 is longer"): torch asks loggers, too."""
+    logger = logging.getLogger("aotpipe.tests.remembering")
+    logger.manager.loggerDict.pop("aotpipe.tests.new", None)
+    with effects.unchanged([("log", logger)]):
+        logger.isEnabledFor(logging.DEBUG)
+        logging.getLogger("aotpipe.tests.new")
 
 
 def test_what_is_changed_is_found_again():
