@@ -37,6 +37,7 @@ from tests.programs.written import (
     services,
     solvers,
     structures,
+    workloads,
 )
 from tests.unit.passes.legal import Runner, legal
 
@@ -45,7 +46,8 @@ QUICK = frozenset(
     "early_stopping longest_increasing_run greatest_common_divisor lu_with_pivot PID Budget "
     "scheduled key_that_may_be_none changed_and_made_anew Alternating "
     "changed_inside_of_a_comprehension changed_by_what_is_added RulesKept asks_whether_it_is_the_list "
-    "nonlocal_counters stats_by_name config_by_replace".split()
+    "nonlocal_counters stats_by_name config_by_replace follow_pointers dispatch_by_type "
+    "retry_generator".split()
 )
 # Refused, with what is said.
 REFUSED: dict[str, str] = {
@@ -56,7 +58,6 @@ REFUSED: dict[str, str] = {
     "greedy_assignment": "`pairs` holds elements of different structures",
     "asks_whether_it_is_the_list": "whether two names have one object is asked",
     "beam_search_dataclass": "holds elements of different structures",
-    "newton_falls_back_to_bisection": "tensors decide at more than 8 places",
     "TopKRouter": "a text is made of a value",
     "gap_groups": "holds elements of different structures",
     "ctc_prefix_beam": "holds elements of different structures",
@@ -65,21 +66,22 @@ REFUSED: dict[str, str] = {
     "Tokenizer": "code that cannot be rewritten gets what may be None",
     "Annealer": "what forward returns is None on one path",
     "beam_with_length_penalty": "holds elements of different structures",
-    "newton_or_bisect": "tensors decide at more than 8 places",
+    "newton_or_bisect": "tensors decide at too many places",
     "SortTracker": "`self.slots` is None on one path and a Trk on another",
     "ctc_prefix_dict": "holds elements of different structures",
     "Client": "what forward returns is None on one path",
-    "robust_root": "tensors decide at more than 8 places",
     "lexicographic_pareto": "the order of a set is asked for",
     "OnlineClusters": "a range whose length is known to a run of the graph only",
     "CentroidTracker": "`an element` is changed in place",
     "DroplessFallback": "`an element` is changed in place",
     "Endpointer": "holds None and tensors",
     "BudgetedExits": "`best` is None on one path and a ExitDecision on another",
+    "nms_by_label": "`an element` is changed in place",
+    "pack_best_fit": "holds elements of different structures",
     "bpe_encode": "`pieces` is made of its own parts in each iteration",
 }
 # A call that raises leaves writes in the state, which torch, as it runs an exported program, does not keep.
-KEPT_ON_RAISE = frozenset({"ParticleFilter"})
+KEPT_ON_RAISE = frozenset({"ParticleFilter", "MedianLimiter", "ConfidentExit", "UndoBuffer"})
 # They fill the table.
 __all__ = [
     "algorithms",
@@ -96,6 +98,7 @@ __all__ = [
     "services",
     "solvers",
     "structures",
+    "workloads",
 ]
 
 
