@@ -15,6 +15,7 @@ Triple = tuple[Tensor, Tensor, Tensor]
 Optional = Tensor | None
 Bags = tuple[Tensor, Tensor, Tensor, Tensor]
 _MEAN, _MAX = 1, 2
+_OF_FAST_BAGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _per_channel(vector: Optional, like: Tensor) -> Optional:
@@ -221,14 +222,7 @@ def embedding_bag(
     begun = torch.zeros(count + 1, dtype=torch.int64, device=indices.device)
     begun = begun.scatter_add(0, starts.to(torch.int64).clamp(0, count), begun.new_ones(bags))
     bag = begun.cumsum(0)[:count] - 1
-    is_fast = (
-        padding_idx < 0 and weight.dtype in (torch.float32, torch.float16, torch.bfloat16) and mode != _MAX
-    )
-    # Eager's fast kernel leaves out what comes after the last offset, its slow one adds it to the last bag.
-    ends_early = include_last_offset and is_fast
     is_kept = indices != padding_idx if padding_idx >= 0 else torch.ones_like(indices, dtype=torch.bool)
-    if ends_early:
-        is_kept = torch.arange(count, device=indices.device) < offsets[-1:]
 
     def added(values: Tensor) -> Tensor:
         """The sums over each bag; a product with its members would be NaN where another's row is infinite."""
@@ -236,15 +230,7 @@ def embedding_bag(
             return values.new_zeros(bags, *values.shape[1:])
         return values.new_zeros(bags, *values.shape[1:]).index_add(0, bag.clamp(0, bags - 1), values)
 
-    if mode == _MEAN or is_fast:
-        # Eager's fast kernel refuses others, and its slow one divides by numbers that are no counts.
-        ops.ASSERT_TENSOR((offsets[1:] >= offsets[:-1]).all(), "offsets have to be ascending")
-    if mode == _MEAN and padding_idx < 0:
-        # Eager counts to the end here, also where it leaves out what comes after the last offset.
-        ends = torch.cat([starts, starts.new_full((1,), count)])[1:]
-        counts = (ends - starts).to(torch.int64)
-    else:
-        counts = added(is_kept.to(torch.int64))
+    counts = added(is_kept.to(torch.int64))
     sizes = counts.to(offsets.dtype)
     if mode == _MAX:
         numbers = torch.arange(bags, device=indices.device, dtype=bag.dtype)
@@ -252,8 +238,12 @@ def embedding_bag(
         found, place = (torch.where(counts.unsqueeze(1) > 0, each, 0) for each in (found, place))
         largest = torch.where(counts.unsqueeze(1) > 0, indices[place], 0).to(offsets.dtype)
     else:
+        # Eager's kernel for these leaves out what comes after the last offset, and counts it for a mean; its
+        # other one adds it to the last bag.
+        ends_early = include_last_offset and padding_idx < 0 and weight.dtype in _OF_FAST_BAGS
+        is_added = torch.arange(count, device=indices.device) < offsets[-1:] if ends_early else is_kept
         masks = ends_early or padding_idx >= 0
-        found = added(torch.where(is_kept.unsqueeze(1), rows, 0.0) if masks else rows)
+        found = added(torch.where(is_added.unsqueeze(1), rows, 0.0) if masks else rows)
         found = found / counts.clamp(min=1).unsqueeze(1) if mode == _MEAN else found
         # What only a mean needs eager leaves out of a sum.
         largest = sizes = sizes if mode == _MEAN else torch.zeros_like(sizes)
