@@ -36,6 +36,11 @@ _LEAST_PRODUCTS: Final = 1 << 16
 _LEAST_SOFTENED: Final = 1 << 12
 """Fewer numbers are softened in less time than one more dispatch takes."""
 _RECURRENCE: Final = "torch.aotpipe.recurrence"
+_SEEN_AS: Final = re.compile(
+    rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\.(?:_softmax|bmm)"
+    # Sums of other ranks and dtypes are many, and stay.
+    rb"|torch\.aten\.sum\.dim_IntList [^:\n]*: !torch\.vtensor<\[\d+,[\d?]+,\d+\],f32>"
+)
 _AVX512: Final = Registers(16, 32)
 _AVX: Final = Registers(8, 16)
 _SSE: Final = Registers(4, 16)
@@ -48,13 +53,7 @@ def rewrite(targets: Sequence[Target]) -> Rewrite:
 
 
 def _rewrite_for(has: Registers | None) -> Rewrite:
-    return Rewrite(
-        ("torch.operator", _SOFTMAX, _BMM, _SUM),
-        partial(_rewrite, has),
-        seen_as=re.compile(
-            rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\.(?:_softmax|bmm|sum\.dim_IntList)"
-        ),
-    )
+    return Rewrite(("torch.operator", _SOFTMAX, _BMM, _SUM), partial(_rewrite, has), seen_as=_SEEN_AS)
 
 
 def registers(targets: Sequence[Target]) -> Registers | None:
