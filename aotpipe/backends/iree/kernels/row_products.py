@@ -102,9 +102,7 @@ def _body(sizes: RowProducts, cut: Tile) -> str:
         write.memory(key, value, kind)
     group = write.op("flow.dispatch.workgroup.id[0] : index")
     nth = write.op("flow.dispatch.workgroup.id[1] : index")
-    first = write.op(f"arith.muli {group}, {write.index(_group(sizes))} : index")
-    left = write.op(f"arith.subi %count, {first} : index")
-    here = write.op(f"arith.minsi {left}, {write.index(_group(sizes))} : index")
+    first, here = write.part(group, "%count", _group(sizes))
     write.allocate("out", (None,), here)
     vector = Row("vector", (nth, write.index(0)))
     held = _vectors(write, vector, write.index(0), cut) if cut.vectors <= _HELD else []

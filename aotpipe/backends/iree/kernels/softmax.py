@@ -131,9 +131,7 @@ class _Kernel:
         )
         write.memory("x", whole, "!rows")
         group = write.op("flow.dispatch.workgroup.id[0] : index")
-        first = write.op(f"arith.muli {group}, {write.index(_group(self._size))} : index")
-        left = write.op(f"arith.subi %count, {first} : index")
-        here = write.op(f"arith.minsi {left}, {write.index(_group(self._size))} : index")
+        first, here = write.part(group, "%count", _group(self._size))
         write.allocate("out", (None, self._size), here)
         with write.loop(here, 1, ["out"]) as row:
             self._row(Row("x", (write.op(f"arith.addi {first}, {row} : index"),)), Row("out", (row,)))

@@ -74,6 +74,12 @@ class Writer:
         """An index and a constant added."""
         return self.op(f"arith.addi {index}, {self.index(number)} : index") if number else index
 
+    def part(self, nth: str, count: str, size: int) -> tuple[str, str]:
+        """Where a workgroup's rows begin, of so many for each, and how many there are: the last has fewer."""
+        first = self.op(f"arith.muli {nth}, {self.index(size)} : index")
+        left = self.op(f"arith.subi {count}, {first} : index")
+        return first, self.op(f"arith.minsi {left}, {self.index(size)} : index")
+
     def memory(self, key: str, value: str, kind: str) -> None:
         """Let a value be a memory."""
         self._memory[key], self._types[key] = value, kind
