@@ -92,7 +92,15 @@ def plan(
         measured = {
             "request_us": costs.request_s * 1e6,
             "batch_us": costs.batch_s * 1e6,
-            "path_us": costs.path_s * 1e6,
+            "idle": [
+                {
+                    "idle_us": each.idle_s * 1e6,
+                    "request_us": each.request_s * 1e6,
+                    "p50_us": float(_level(each.latencies_s, 0.5)) * 1e6,
+                    "p99_us": float(_level(each.latencies_s, 0.99)) * 1e6,
+                }
+                for each in costs.idle
+            ],
             "server_bytes": costs.server_bytes,
             "worker_bytes": costs.worker_bytes,
             "run_us": {

@@ -1,7 +1,8 @@
 """Measures what the parts of a server take on this host: a bundle's program by batch size, a request, memory.
 
 A program is timed in a worker of the server's own pool, with the first recorded call, whose first row is
-repeated where calls are batched. The rest is measured on a server that answers one request after another.
+repeated where calls are batched. The rest is measured on a server that answers one request after another,
+with pauses between them, and on one that always has more to answer.
 
 Raises:
     ServeError: The model keeps state or generates text, or it cannot be served.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import selectors
 import subprocess
 import sys
 import time
@@ -31,7 +33,7 @@ from aotpipe.runtime.bundle import files
 from aotpipe.runtime.goldens import Golden
 from aotpipe.runtime.serve import opening
 from aotpipe.runtime.serve.capacity.open_loop import Connection
-from aotpipe.runtime.serve.capacity.simulation import Costs
+from aotpipe.runtime.serve.capacity.simulation import Costs, Idle
 from aotpipe.runtime.serve.metrics import Metrics
 from aotpipe.runtime.serve.pool import Pool
 from aotpipe.runtime.serve.repository import Model, Options
@@ -42,6 +44,8 @@ _SECONDS_OF_A_SIZE: Final = 0.5
 _FEWEST_RUNS: Final = 8
 _MOST_RUNS: Final = 1000
 _WARM_UP_RUNS: Final = 3
+_PAUSES_S: Final = (0.0, 0.001, 0.005, 0.02)
+_BUSY_CONNECTIONS: Final = 32
 _READY: Final = re.compile(r"ready on http://[^:]+:(\d+)")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -82,6 +86,11 @@ class Subject:
         inputs = _rows_of(goldens[0], 1) if is_batched else dict(goldens[0].inputs)
         return cls(bundle, options, entry, inputs, 1)
 
+    def without_delay(self) -> Subject:
+        """The same, in a server that waits for no other calls to batch."""
+        limits = replace(self.options.limits, max_queue_delay_s=0.0)
+        return replace(self, options=replace(self.options, limits=limits))
+
     def request(self) -> bytes:
         """An HTTP request of it, in the binary form."""
         parts = [raw_bytes(np.ascontiguousarray(array)).tobytes() for array in self.inputs.values()]
@@ -113,30 +122,62 @@ def measure(subject: Subject) -> Costs:
         ServeError: The model cannot be served, or a call fails.
     """
     runs, batch_s = asyncio.run(_timed(subject))
-    costs = Costs(runs=runs, batch_s=batch_s)
-    with server(subject, workers=1) as (port, pid):
-        connection = Connection(port)
+    with server(subject.without_delay(), workers=1) as (port, pid):
         request = subject.request()
-        latencies: list[float] = []
-        for _ in range(_WARM_UP_RUNS):
-            _require(connection.ask(request))
-        spent = -_on_cpu_s(pid)
-        for _ in _repeated():
-            start = time.perf_counter()
-            _require(connection.ask(request))
-            latencies.append(time.perf_counter() - start)
-        spent += _on_cpu_s(pid)
-        connection.socket.close()
+        idle = [
+            _idle(port, pid, request, pause_s, float(np.median(runs[min(runs)]))) for pause_s in _PAUSES_S
+        ]
         [worker, *_] = _children(pid)
-        request_s = spent / len(latencies)
-        path_s = float(np.median(latencies)) - request_s - batch_s - float(np.median(runs[min(runs)]))
-        return replace(
-            costs,
-            request_s=request_s,
-            path_s=max(path_s, 0.0),
+        return Costs(
+            runs=runs,
+            batch_s=batch_s,
+            request_s=min(_busy_s(port, pid, request), *(each.request_s for each in idle)),
+            idle=tuple(idle),
             server_bytes=_resident_bytes(pid),
             worker_bytes=_resident_bytes(worker),
         )
+
+
+def _idle(port: int, pid: int, request: bytes, pause_s: float, run_s: float) -> Idle:
+    """What requests take that come so long after the answer before."""
+    connection = Connection(port)
+    latencies: list[float] = []
+    for _ in range(_WARM_UP_RUNS):
+        _require(connection.ask(request))
+    spent = -_on_cpu_s(pid)
+    for _ in _repeated():
+        if pause_s:
+            time.sleep(pause_s)
+        start = time.perf_counter()
+        _require(connection.ask(request))
+        latencies.append(time.perf_counter() - start)
+    spent += _on_cpu_s(pid)
+    connection.socket.close()
+    request_s = spent / len(latencies)
+    # Without a pause, too, the server is idle while its client reads the answer.
+    idle_s = pause_s + max(float(np.median(latencies)) - request_s - run_s, 0.0) / 2
+    return Idle(idle_s=idle_s, request_s=request_s, latencies_s=np.sort(latencies))
+
+
+def _busy_s(port: int, pid: int, request: bytes) -> float:
+    """What an event loop takes for a request that always has others to read or to answer."""
+    connections = [Connection(port) for _ in range(_BUSY_CONNECTIONS)]
+    with selectors.DefaultSelector() as selector:
+        for each in connections:
+            selector.register(each.socket, selectors.EVENT_READ, each)
+            each.send(request)
+        spent, answers, end = -_on_cpu_s(pid), 0, time.perf_counter() + _SECONDS_OF_A_SIZE
+        while time.perf_counter() < end or answers < _FEWEST_RUNS:
+            for key, _ in selector.select():
+                connection: Connection = key.data
+                if (status := connection.receive()) is not None:
+                    _require(status)
+                    answers += 1
+                    connection.send(request)
+        spent += _on_cpu_s(pid)
+        for each in connections:
+            each.socket.close()
+    return spent / answers
 
 
 @contextmanager

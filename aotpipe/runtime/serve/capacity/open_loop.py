@@ -1,17 +1,16 @@
 """Asks a server at the moments of a Poisson process, whether or not it has answered, and times the answers.
 
-A latency counts from the moment at which the request was to be sent, so that what waits because this program
-or the server is late counts too. It runs in two threads of this process and takes up to a core, which a
-server on the same machine lacks.
+A request is sent whether or not those before it have answers, so that none waits for a slow server unseen. A
+latency counts from its sending; how late this program itself was says `Load.late_s`. It takes up to a core,
+which a server on the same machine lacks.
 """
 
 from __future__ import annotations
 
-import selectors
+import select
 import socket
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +20,8 @@ from aotpipe.core.dtypes import Array
 from aotpipe.errors import ServeError
 
 _ANSWER_TIMEOUT_S = 10.0
+_MOST_CONNECTIONS = 900
+"""`select` takes descriptors below 1024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,17 @@ class Load:
 
     Attributes:
         statuses: How many answers of each HTTP status; 0 stands for requests without an answer.
-        latencies_s: Of the answers with status 200.
+        sent_s: When each request was sent, in seconds from the first one that was due.
+        latencies_s: Of the answers with status 200, in the order in which they came.
         late_s: How late requests were sent, at the 99th percentile.
+        client_s: What this process took of a core for a request.
     """
 
     statuses: Mapping[int, int]
+    sent_s: Array
     latencies_s: Array
     late_s: float
+    client_s: float
     seconds: float
 
     @property
@@ -50,12 +55,16 @@ class Connection:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.due = 0.0
+        self.sent = 0.0
         self._received = b""
 
-    def send(self, request: bytes, due: float) -> None:
-        """Send a request that is due at a moment."""
-        self.due = due
+    def fileno(self) -> int:
+        """The socket's, for `select`."""
+        return self.socket.fileno()
+
+    def send(self, request: bytes) -> None:
+        """Send a request."""
+        self.sent = time.perf_counter()
         self.socket.sendall(request)
 
     def receive(self) -> int | None:
@@ -83,78 +92,79 @@ class Connection:
         Raises:
             ServeError: The server closed the connection.
         """
-        self.send(request, 0.0)
+        self.send(request)
         while (status := self.receive()) is None:
             pass
         return status
 
 
-def ask(port: int, request: bytes, *, rps: float, requests: int, seed: int = 0) -> Load:
-    """Ask a server on this machine at random moments.
+def ask(port: int, request: bytes, moments: Array) -> Load:
+    """Ask a server on this machine at some moments.
 
     Args:
         port: Where it listens.
         request: The bytes of a request.
-        rps: Requests in a second, on average.
-        requests: How many.
-        seed: Of the moments.
+        moments: When to ask, ascending, in seconds.
 
     Raises:
         ServeError: The server closed a connection, or takes none.
     """
-    moments = np.cumsum(np.random.default_rng(seed).exponential(1.0 / rps, requests)).tolist()
-    free: deque[Connection] = deque()
-    statuses: Counter[int] = Counter()
-    latencies: list[float] = []
-    late: list[float] = []
-    failed: list[Exception] = []
-    is_over = threading.Event()
-    with selectors.DefaultSelector() as selector:
+    asked = _Asked(port, request)
+    try:
+        for moment in moments.tolist():
+            asked.receive_until(asked.start + moment)
+            asked.send()
+        end = time.perf_counter() + _ANSWER_TIMEOUT_S
+        while asked.waiting and time.perf_counter() < end:
+            asked.receive(end - time.perf_counter())
+    except (OSError, ServeError, ValueError) as error:
+        raise ServeError("the server did not answer", reason=str(error)) from error
+    finally:
+        seconds, spent = time.perf_counter() - asked.start, time.process_time() - asked.spent
+        for each in (*asked.free, *asked.waiting):
+            each.socket.close()
+    if asked.waiting:
+        asked.statuses[0] = len(asked.waiting)
+    late_s = float(np.percentile(np.array(asked.sent) - moments, 99))
+    return Load(
+        asked.statuses, np.array(asked.sent), np.array(asked.latencies), late_s, spent / len(moments), seconds
+    )
 
-        def receive() -> None:
-            try:
-                while not is_over.is_set() and sum(statuses.values()) < requests:
-                    for key, _ in selector.select(0.05):
-                        connection: Connection = key.data
-                        if (status := connection.receive()) is None:
-                            continue
-                        if status == 200:
-                            latencies.append(time.perf_counter() - connection.due)
-                        statuses[status] += 1
-                        free.append(connection)
-            except (OSError, ServeError, ValueError) as error:
-                failed.append(error)
 
-        receiving = threading.Thread(target=receive, daemon=True)
-        connections: list[Connection] = []
-        start = time.perf_counter()
-        try:
-            receiving.start()
-            for moment in moments:
-                due = start + moment
-                if (left := due - time.perf_counter()) > 0:
-                    time.sleep(left)
-                if failed:
-                    break
-                try:
-                    connection = free.popleft()
-                except IndexError:
-                    connection = Connection(port)
-                    connections.append(connection)
-                    selector.register(connection.socket, selectors.EVENT_READ, connection)
-                late.append(time.perf_counter() - due)
-                connection.send(request, due)
-            receiving.join(_ANSWER_TIMEOUT_S)
-        except OSError as error:
-            failed.append(error)
-        finally:
-            is_over.set()
-            receiving.join()
-            seconds = time.perf_counter() - start
-            for each in connections:
-                each.socket.close()
-    if failed:
-        raise ServeError("the server did not answer", reason=str(failed[0])) from failed[0]
-    if missing := requests - sum(statuses.values()):
-        statuses[0] = missing
-    return Load(statuses, np.array(latencies), float(np.percentile(late, 99)), seconds)
+class _Asked:
+    """The connections of a client, and what came of its requests."""
+
+    def __init__(self, port: int, request: bytes) -> None:
+        self.port, self.request = port, request
+        self.free: list[Connection] = []
+        self.waiting: dict[Connection, None] = {}
+        self.statuses: Counter[int] = Counter()
+        self.sent: list[float] = []
+        self.latencies: list[float] = []
+        self.start, self.spent = time.perf_counter(), time.process_time()
+
+    def send(self) -> None:
+        while not self.free and len(self.waiting) >= _MOST_CONNECTIONS:
+            self.receive(_ANSWER_TIMEOUT_S)
+        connection = self.free.pop() if self.free else Connection(self.port)
+        connection.send(self.request)
+        self.sent.append(connection.sent - self.start)
+        self.waiting[connection] = None
+
+    def receive_until(self, moment: float) -> None:
+        """Take the answers that come before a moment."""
+        while (left := moment - time.perf_counter()) > 0:
+            self.receive(left)
+
+    def receive(self, timeout_s: float) -> None:
+        """Take the answers that are there, or wait for one."""
+        # The timeouts of epoll and poll are whole milliseconds in Python.
+        ready, _, _ = select.select(list(self.waiting), (), (), max(timeout_s, 0.0))
+        for connection in ready:
+            if (status := connection.receive()) is None:
+                continue
+            if status == 200:
+                self.latencies.append(time.perf_counter() - connection.sent)
+            self.statuses[status] += 1
+            del self.waiting[connection]
+            self.free.append(connection)

@@ -7,6 +7,7 @@ are spread over replicas at random, so that each has a Poisson process of its ow
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,7 @@ import numpy as np
 from aotpipe.errors import ServeError
 from aotpipe.runtime.serve.capacity import open_loop
 from aotpipe.runtime.serve.capacity.costs import Subject, server
-from aotpipe.runtime.serve.capacity.simulation import Costs, Simulated, simulate
+from aotpipe.runtime.serve.capacity.simulation import Costs, Host, Simulated, counted_from, poisson, simulate
 from aotpipe.runtime.serve.scheduler import Limits
 
 # Shares of what a server can answer, of which the largest is taken that keeps the time.
@@ -25,6 +26,8 @@ _REQUESTS: Final = 10_000
 _MORE_REPLICAS: Final = 8
 _MEASURED_SHARES: Final = (0.1, 0.3, 0.5, 0.7)
 _FEWEST_MEASURED: Final = 50
+# The share of a host's cores that a server and the sender of its requests may take where they are compared.
+_BUSY_HOST: Final = 0.6
 UNKNOWN: Final = (
     "the network between clients, load balancers and servers",
     "hosts with other processors, and other processes on the same cores",
@@ -117,8 +120,9 @@ def plan(
     """
 
     def seen(rps: float, workers: int, most_s: float = p99_s) -> Simulated:
+        arrivals = poisson(rps, _REQUESTS, seed=seed)
         return simulate(
-            costs, limits, workers=workers, rps=rps, requests=_REQUESTS, seed=seed, rows=rows, most_s=most_s
+            costs, limits, workers=workers, arrivals=arrivals, seed=seed, rows=rows, most_s=most_s
         )
 
     def keeps(found: Simulated) -> bool:
@@ -166,37 +170,45 @@ def _planned(
 def compare(subject: Subject, costs: Costs, *, workers: int, seconds: float, seed: int = 0) -> list[Point]:
     """Ask a real server on this machine at some rates, beside what the model says of the same requests.
 
+    The model is given the moments at which they were sent, and what their sender took of this host's cores.
+    The rates are shares of what the server can answer, or of what leaves this host some of its cores.
+
     Raises:
         ServeError: It does not start, or does not answer.
     """
     limits = subject.options.limits
+    cores, threads = os.cpu_count() or 1, subject.options.threads or 1
     most_rps = capacity_rps(costs, limits, workers=workers, rows=subject.rows)
     points = []
     with server(subject, workers=workers) as (port, _):
         request = subject.request()
-        open_loop.ask(port, request, rps=min(most_rps * 0.1, 200.0), requests=_FEWEST_MEASURED)  # warms it up
+        first = open_loop.ask(port, request, poisson(min(most_rps * 0.1, 200.0), _FEWEST_MEASURED))
+        most_rows = max(limits.max_batch_size // subject.rows, 1)
+        spent_s = (
+            costs.request_s + first.client_s + threads * costs.run_s(most_rows * subject.rows) / most_rows
+        )
+        most_rps = min(most_rps, _BUSY_HOST * cores / spent_s)
         for share in _MEASURED_SHARES:
             rps = share * most_rps
             requests = max(int(rps * seconds), _FEWEST_MEASURED)
+            load = open_loop.ask(port, request, poisson(rps, requests, seed=seed))
             predicted = simulate(
-                costs, limits, workers=workers, rps=rps, requests=_REQUESTS, seed=seed, rows=subject.rows
+                costs,
+                limits,
+                workers=workers,
+                arrivals=load.sent_s,
+                seed=seed,
+                rows=subject.rows,
+                host=Host(cores=cores, client_s=load.client_s),
             )
-            points.append(
-                _point(
-                    open_loop.ask(port, request, rps=rps, requests=requests, seed=seed),
-                    predicted,
-                    rps,
-                    workers,
-                )
-            )
+            points.append(_point(load, predicted, rps, workers))
     return points
 
 
 def _point(load: open_loop.Load, predicted: Simulated, rps: float, workers: int) -> Point:
     requests = sum(load.statuses.values())
-    p50_s, p99_s = (
-        np.percentile(load.latencies_s, (50, 99)) if load.latencies_s.size else (math.nan, math.nan)
-    )
+    latencies_s = load.latencies_s[counted_from(requests) :]
+    p50_s, p99_s = np.percentile(latencies_s, (50, 99)) if latencies_s.size else (math.nan, math.nan)
     return Point(
         rps=rps,
         requests=requests,

@@ -12,6 +12,7 @@ import pytest
 
 from aotpipe.errors import ServeError
 from aotpipe.runtime.serve.capacity import open_loop
+from aotpipe.runtime.serve.capacity.simulation import poisson
 
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
 
@@ -53,12 +54,16 @@ def test_each_request_is_sent_though_none_is_answered_yet() -> None:
             connection.sendall(b"cd")
 
     with closing(answering(slow)) as listener:
-        found = open_loop.ask(listener.getsockname()[1], REQUEST, rps=200, requests=60, seed=1)
+        moments = poisson(200, 60, seed=1)
+        found = open_loop.ask(listener.getsockname()[1], REQUEST, moments)
     assert sum(found.statuses.values()) == 60
     assert set(found.statuses) == {200, 429}
     assert len(found.latencies_s) == found.statuses[200]
     assert found.latencies_s.min() >= 0.11
     assert found.seconds < 60 * 0.11
+    assert len(found.sent_s) == 60
+    assert (found.sent_s >= moments).all()
+    assert 0 < found.client_s < found.seconds / 60
 
 
 def test_a_server_that_closes_is_told() -> None:
@@ -66,4 +71,17 @@ def test_a_server_that_closes_is_told() -> None:
         closing(answering(lambda connection: connection.close())) as listener,
         pytest.raises(ServeError, match="did not answer"),
     ):
-        open_loop.ask(listener.getsockname()[1], REQUEST, rps=100, requests=20)
+        open_loop.ask(listener.getsockname()[1], REQUEST, poisson(100, 20))
+
+
+def test_requests_without_an_answer_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_loop, "_ANSWER_TIMEOUT_S", 0.2)
+
+    def silent(connection: socket.socket) -> None:
+        while connection.recv(1000):
+            pass
+
+    with closing(answering(silent)) as listener:
+        found = open_loop.ask(listener.getsockname()[1], REQUEST, poisson(1000, 5))
+    assert found.statuses == {0: 5}
+    assert found.rps == 0

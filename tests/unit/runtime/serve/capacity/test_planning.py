@@ -51,8 +51,10 @@ def test_the_model_is_compared_with_a_server(bundles: Path) -> None:
     subject = Subject.of(bundles / "mlp", Options(threads=1))
     costs = Costs(runs={1: np.array([0.005])}, request_s=0.001)  # not this server's, which has little to do
     points = compare(subject, costs, workers=1, seconds=0.5)
-    assert [round(point.rps) for point in points] == [20, 60, 100, 140]
+    # Shares of the 200 that the server could answer, or of fewer where the host's cores are too few for both.
+    assert [point.rps / points[0].rps for point in points] == pytest.approx([1, 3, 5, 7])
+    assert 0 < points[0].rps <= 20
     for point in points:
-        assert (point.failed, point.requests) == (0, max(50, round(point.rps * 0.5)))
+        assert (point.failed, point.requests) == (0, max(50, int(point.rps * 0.5)))
         assert point.p50_error == point.predicted.p50_s / point.measured_p50_s - 1
         assert point.rps_error == pytest.approx(0, abs=0.5)
