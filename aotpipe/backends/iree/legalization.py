@@ -22,6 +22,7 @@ from torch.fx import GraphModule, Node
 
 from aotpipe.backends.iree.decompositions import table
 from aotpipe.backends.iree.tuning import (
+    bags,
     convolution,
     kernels,
     layouts,
@@ -47,6 +48,9 @@ _WHOLE: Final = ops.overloads("trunc floor ceil round")
 
 _DTYPES: Final = frozenset({torch.complex32, torch.uint16, torch.uint64})
 _WINDOWS: Final = "has no lowering for integers of a dynamic size; cast to float around it"
+
+_BAGS: Final = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+_OWN: Final = (kernels.OP, pools.OP, steps_after.OP, bags.OP)
 
 # Ops that the torch dialect names and no pass lowers: found by the sweep over torch's own samples.
 _NAMED_ONLY: Final = ops.overloads("as_strided_scatter erfinv lgamma multinomial polygamma resize")
@@ -77,9 +81,7 @@ def refusal(node: Node) -> str:
         return _WINDOWS
     if node.target in REASONS:
         return REASONS[node.target]
-    return (
-        "" if node.target in (kernels.OP, pools.OP, steps_after.OP) or _is_known(node.target) else NO_LOWERING
-    )
+    return "" if node.target in _OWN or _is_known(node.target) else NO_LOWERING
 
 
 def folds(node: Node) -> bool:
@@ -114,6 +116,10 @@ def _context() -> Any:
     from iree.compiler import ir
 
     return ir.Context()
+
+
+def _table_of_cpu() -> Mapping[Any, Decomposition]:
+    return {**_table_with(convolution.on_cpu), **dict.fromkeys(_BAGS, bags.embedding_bag)}
 
 
 def _table_with(form: Decomposition) -> Mapping[Any, Decomposition]:
@@ -155,11 +161,7 @@ def _cuts_off(node: Node) -> bool:
 
 
 _PLAIN: Final = LegalizationRules(
-    dialect="torch",
-    decompositions=partial(_table_with, convolution.on_cpu),
-    refusal=refusal,
-    size_refusal=size_refusal,
-    folds=folds,
+    dialect="torch", decompositions=_table_of_cpu, refusal=refusal, size_refusal=size_refusal, folds=folds
 )
 CPU: Final = replace(
     _PLAIN,

@@ -13,7 +13,14 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from aotpipe.backends.iree.fixes.rewrites import Rewrite, erase_unread, replace_uses
-from aotpipe.backends.iree.kernels import batch_matmul, convolution, recurrence_text, row_products, softmax
+from aotpipe.backends.iree.kernels import (
+    bags,
+    batch_matmul,
+    convolution,
+    recurrence_text,
+    row_products,
+    softmax,
+)
 from aotpipe.backends.iree.kernels.batch_matmul import Matmul
 from aotpipe.backends.iree.kernels.convolution import Convolution, Registers, Tiling
 from aotpipe.backends.iree.kernels.inlining import all_inlined, inlined
@@ -36,8 +43,9 @@ _LEAST_PRODUCTS: Final = 1 << 16
 _LEAST_SOFTENED: Final = 1 << 12
 """Fewer numbers are softened in less time than one more dispatch takes."""
 _RECURRENCE: Final = "torch.aotpipe.recurrence"
+_BAGS: Final = "torch.aotpipe.bags"
 _SEEN_AS: Final = re.compile(
-    rb"torch\.aotpipe\.(?:convolution_|recurrence)|torch\.aten\.(?:_softmax|bmm)"
+    rb"torch\.aotpipe\.(?:convolution_|recurrence|bags)|torch\.aten\.(?:_softmax|bmm)"
     # Sums of other ranks and dtypes are many, and stay.
     rb"|torch\.aten\.sum\.dim_IntList [^:\n]*: !torch\.vtensor<\[\d+,[\d?]+,\d+\],f32>"
 )
@@ -82,6 +90,9 @@ def _rewrite(has: Registers | None, op: Any) -> bool:
         return has is not None and _multiply_rows(has, op)
     if op.attributes["name"].value == _RECURRENCE:
         _recur(has, op)
+        return True
+    if op.attributes["name"].value == _BAGS:
+        bags.lower(has, op)
         return True
     call = _Call.of(op)
     if call is None:
