@@ -25,7 +25,7 @@ from aotpipe.build.events import Recorder
 from aotpipe.build.request import Request
 from aotpipe.core.dims import Dim
 from aotpipe.core.dtypes import Array
-from aotpipe.core.signature import Symbol
+from aotpipe.core.signature import PRODUCTS_OF_MOVED, Symbol, largest_sizes
 from aotpipe.core.stages import Canonical, Compiled, Dialect, Exported, Finding, Legal, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError, LowerFailed, ParityError, RewriteFailed, SpecInvalid, StoreError
@@ -384,8 +384,15 @@ class Chain:
 
     def loadable_from(self, weights: tuple[Shard, ...], initial_state: Mapping[str, Array]) -> Loadable:
         """What the programs are loaded with, given the files of the weights and the arrays of the state."""
+        from aotpipe.validate.work import work
+
+        legal = self.legal
+        costs = {each.name: work(each, of_moved=PRODUCTS_OF_MOVED) for each in legal.entries}
         return Loadable(
-            signatures=self.legal.signatures,
+            signatures={
+                name: replace(signature, products=round(costs[name](largest_sizes(signature))))
+                for name, signature in legal.signatures.items()
+            },
             weights=weights,
             initial_state=initial_state,
             asserts={entry.name: entry.asserts for entry in self.legal.entries},

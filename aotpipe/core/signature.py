@@ -70,6 +70,10 @@ _MAX_EXPONENT: Final = 63
 _MAX_DIMS: Final = 64
 # How far `nearest_sizes` goes from what is asked for.
 _REACH: Final = 64
+UNBOUNDED: Final = 256
+"""The size that stands for one without an upper bound where a cost is estimated."""
+PRODUCTS_OF_MOVED: Final = 16
+"""As many multiply-adds of a matrix product take as long as the memory does for an element."""
 _TENSOR = re.compile(
     r"(?P<name>\S+): (?P<dtype>\w+)\[(?P<dims>[^\]]*)\](?: in \[(?P<low>[^,]+), (?P<high>[^\]]+)\])?"
 )
@@ -266,6 +270,8 @@ class Signature(Serializable):
         specializes: The entry point of which this is the program for other sizes; empty where it is none.
         kept_on_raise: The states whose next values are taken where an assert fails, too: what eager wrote
             before it raised. The other states are as they were before the call.
+        products: About how many multiply-adds a call with the largest sizes takes. The memory's time for an
+            element counts as `PRODUCTS_OF_MOVED`. 0 where nothing says it. It tells no signatures apart.
     """
 
     inputs: tuple[TensorSpec | Constant, ...]
@@ -277,6 +283,7 @@ class Signature(Serializable):
     guards: tuple[str, ...] = field(default=(), metadata=OMIT_EMPTY)
     specializes: str = field(default="", metadata=OMIT_EMPTY)
     kept_on_raise: tuple[str, ...] = field(default=(), metadata=OMIT_EMPTY)
+    products: int = field(default=0, compare=False, metadata=OMIT_EMPTY)
 
     @property
     def tensor_inputs(self) -> tuple[TensorSpec, ...]:
@@ -287,6 +294,14 @@ class Signature(Serializable):
     def tensor_outputs(self) -> tuple[TensorSpec, ...]:
         """The outputs that the program computes."""
         return tuple(leaf for leaf in self.outputs if isinstance(leaf, TensorSpec))
+
+
+def largest_sizes(signature: Signature) -> dict[str, int]:
+    """The largest size of each symbol; one without an upper bound counts as `UNBOUNDED`."""
+    return {
+        symbol.name: max(symbol.min, UNBOUNDED) if symbol.max is None else symbol.max
+        for symbol in signature.symbols
+    }
 
 
 def admits(signature: Signature, sizes: Mapping[str, int]) -> bool:

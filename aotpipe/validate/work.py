@@ -23,17 +23,18 @@ from aotpipe.passes import hops, ops
 
 _ATEN: Final = torch.ops.aten
 _Sizes = Iterable[int | torch.SymInt]
-_SUMMED: Final[Mapping[object, Callable[[tuple[Any, ...]], _Sizes]]] = {
-    _ATEN.mm.default: lambda args: args[0].shape[-1:],
-    _ATEN.bmm.default: lambda args: args[0].shape[-1:],
-    _ATEN.addmm.default: lambda args: args[1].shape[-1:],
-    _ATEN.baddbmm.default: lambda args: args[1].shape[-1:],
-    _ATEN.convolution.default: lambda args: args[1].shape[1:],
-    _ATEN.scaled_dot_product_attention.default: lambda args: args[1].shape[-2:],
-    kernels.OP: lambda args: args[1].shape[1:],
-    steps_after.OP: lambda args: args[0][1].shape[1:],
+_MULTIPLY: Final[Mapping[object, Callable[[tuple[Any, ...]], tuple[_Sizes, _Sizes]]]] = {
+    _ATEN.mm.default: lambda args: (args[0].shape[-1:], args[1].shape),
+    _ATEN.bmm.default: lambda args: (args[0].shape[-1:], args[1].shape),
+    _ATEN.addmm.default: lambda args: (args[1].shape[-1:], args[2].shape),
+    _ATEN.baddbmm.default: lambda args: (args[1].shape[-1:], args[2].shape),
+    _ATEN.convolution.default: lambda args: (args[1].shape[1:], args[1].shape),
+    _ATEN.scaled_dot_product_attention.default: lambda args: (args[1].shape[-2:], args[1].shape),
+    kernels.OP: lambda args: (args[1].shape[1:], args[1].shape),
+    steps_after.OP: lambda args: (args[0][1].shape[1:], args[0][1].shape),
 }
-"""The sizes that an op sums over for each element of its result, from the fake values of its arguments."""
+"""From the fake values of an op's arguments: the sizes that it sums over for each element of its result, and
+those of what it multiplies by."""
 
 _MOVED: Final = ops.REARRANGES | ops.overloads("t transpose.int")
 """Ops that compute nothing."""
@@ -42,9 +43,13 @@ Terms = Counter[tuple[sympy.Expr, ...]]
 """How often each product of sizes counts."""
 
 
-def work(entry: LegalEntry) -> Callable[[Mapping[str, int]], float]:
-    """The multiply-adds of a call, by the size of each symbol."""
-    terms = _terms(entry.graph)
+def work(entry: LegalEntry, *, of_moved: int = 0) -> Callable[[Mapping[str, int]], float]:
+    """The multiply-adds of a call, by the size of each symbol.
+
+    `of_moved` are those that stand for the memory's time for an element, of what an op multiplies by and of
+    the result of an op that sums no products.
+    """
+    terms = _terms(entry.graph, of_moved)
     used = {size for product in terms for size in product}
 
     def at(sizes: Mapping[str, int]) -> float:
@@ -56,27 +61,29 @@ def work(entry: LegalEntry) -> Callable[[Mapping[str, int]], float]:
     return at
 
 
-def _terms(module: GraphModule) -> Terms:
+def _terms(module: GraphModule, of_moved: int) -> Terms:
     terms: Terms = Counter()
     for node in module.graph.nodes:
         value = node.meta.get("val")
         if node.op == "call_function" and isinstance(value, torch.Tensor) and node.target not in _MOVED:
-            _add(terms, [*value.shape, *_summed(node)])
+            summed, moved = _multiplied(node) or ((), value.shape)
+            _add(terms, [*value.shape, *summed])
+            if of_moved:
+                _add(terms, moved, count=of_moved)
     for call in hops.calls(module):
         trips: _Sizes = ()
         if call.layout.sliced is not None:
             trips = call.operands(call.layout.sliced)[0].meta["val"].shape[:1]
         for body in call.subgraphs:
-            for product, count in _terms(body).items():
+            for product, count in _terms(body, of_moved).items():
                 _add(terms, trips, product, count)
     return terms
 
 
-def _summed(node: Node) -> _Sizes:
-    summed = _SUMMED.get(node.target)
-    if summed is None:
-        return ()
-    return summed(torch.fx.map_arg(node.args, lambda used: used.meta["val"]))
+def _multiplied(node: Node) -> tuple[_Sizes, _Sizes] | None:
+    """What a node sums over and what it multiplies by; None where it sums no products."""
+    multiply = _MULTIPLY.get(node.target)
+    return multiply and multiply(torch.fx.map_arg(node.args, lambda used: used.meta["val"]))
 
 
 def _add(terms: Terms, sizes: _Sizes, product: tuple[sympy.Expr, ...] = (), count: int = 1) -> None:

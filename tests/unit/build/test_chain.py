@@ -106,6 +106,8 @@ def test_programs_are_compiled_and_loaded_with_the_weights_and_the_state():
         arrays = tensor_file.read_shards(loadable.weights)
         assert sorted(arrays) == ["linear.bias", "linear.weight", STATE_PREFIX + "count"]
         assert loadable.signatures["forward"] == one.legal.entries[0].signature
+        # A product of [3, 4] by [4, 2], its matrix, and the elements of some ops that multiply nothing.
+        assert 3 * 4 * 2 + 16 * 4 * 2 < loadable.signatures["forward"].products < 1000
         assert loadable.is_stateful
     assert not any(each.path.exists() for each in loadable.weights)
 

@@ -28,6 +28,13 @@ def test_a_product_counts_what_it_sums_over() -> None:
     assert at({"batch": 64}) == 64 * 16 * 32
 
 
+def test_what_the_memory_moves_counts_beside_products() -> None:
+    [entry] = legal(Product(), (torch.zeros(3, 16),), dynamic_shapes={"x": {0: BATCH}}).entries
+    assert work(entry, of_moved=10)({"batch": 3}) == 3 * 16 * 32 + 10 * 16 * 32
+    [entry] = legal(torch.nn.ReLU(), (torch.zeros(3, 16),)).entries
+    assert work(entry, of_moved=10)({}) == 3 * 16 * (1 + 10)
+
+
 def test_a_derived_size_is_solved_for() -> None:
     [entry] = legal(Product(), (torch.zeros(6, 16),), dynamic_shapes={"x": {0: 2 * BATCH}}).entries
     assert work(entry)({"batch": 5}) == 10 * 16 * 32

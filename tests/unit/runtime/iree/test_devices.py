@@ -2,6 +2,7 @@ import ctypes
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,23 @@ def test_a_program_that_waits_for_its_kernels_stays_on_one_thread_longer(monkeyp
     ]:
         weights = {"w": np.zeros(megabytes << 20, np.uint8)}
         assert devices.choose([ROWS], weights, {}, None, waits=waits) == driver
+
+
+@pytest.mark.parametrize(
+    ("products", "threads", "driver"),
+    [
+        ((5_000_000,), 2, "local-sync"),
+        ((60_000_000,), 2, "local-task"),
+        ((12_000_000,), 2, "local-sync"),
+        ((12_000_000,), 16, "local-task"),
+        ((5_000_000,), 16, "local-sync"),
+        ((1000, 60_000_000), 2, "local-task"),
+        ((1000, 0), 2, "local-task"),
+    ],
+)
+def test_few_products_stay_on_one_thread(products, threads, driver):
+    signatures = [replace(ROWS, products=each) for each in products]
+    assert devices.choose(signatures, {"w": LARGE}, {}, threads) == driver
 
 
 def test_devices_are_made_once():
