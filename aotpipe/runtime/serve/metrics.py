@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -75,6 +75,9 @@ class Metrics:
         )
         self.queue_us = counter("nv_inference_queue_duration_us", "Microseconds of requests in the queue")
         self.compute_us = counter("nv_inference_compute_infer_duration_us", "Microseconds in programs")
+        self.island_runs = counter(
+            "aotpipe_island_runs", "Runs of Python functions that are no part of a program", "island"
+        )
         self.restarts = counter("aotpipe_worker_restarts", "Workers that died and were replaced")
         self.tokens = counter("aotpipe_generated_tokens", "Tokens of texts")
         self.first_token_s = histogram(
@@ -94,10 +97,19 @@ class Metrics:
 
 
 class ModelMetrics:
-    """The counters of one version of a model, looked up once."""
+    """The counters of one version of a model, looked up once.
 
-    def __init__(self, metrics: Metrics, model: str, version: str) -> None:
+    `islands` are the names of the functions that a run of an entry point calls.
+    """
+
+    def __init__(
+        self, metrics: Metrics, model: str, version: str, islands: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self._labels = (model, version)
+        self._islands = {
+            entry: [metrics.island_runs.labels(*self._labels, name) for name in names]
+            for entry, names in (islands or {}).items()
+        }
         self._failure = metrics.failure
         self._success = metrics.success.labels(*self._labels)
         self._count = metrics.count.labels(*self._labels)
@@ -116,6 +128,8 @@ class ModelMetrics:
         """Count a run of a program."""
         rows = sum(call.rows or 1 for call in batch)
         self._executions.inc()
+        for runs in self._islands.get(batch[0].entry, ()):
+            runs.inc()
         self._count.inc(rows)
         self._batch.observe(rows)
         self._compute_us.inc(ns / 1000)

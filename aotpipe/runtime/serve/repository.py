@@ -78,7 +78,9 @@ class Model:
             )
         if manifest.parts and any(signature.state for signature in manifest.signatures.values()):
             raise ServeError(f"{name!r} keeps state and has islands, whose state no session could own")
-        self.metrics = ModelMetrics(metrics, name, self.version)
+        chains = manifest.parts.chains if manifest.parts else {}
+        called = {entry: [island.name for island in chain.islands] for entry, chain in chains.items()}
+        self.metrics = ModelMetrics(metrics, name, self.version, called)
         load = {"target": program.target, "threads": options.threads, "islands": list(options.islands)}
         self.pool = Pool(
             config={"load": load, "bundle": sent(bundle), "max_batch_size": options.limits.max_batch_size},

@@ -107,14 +107,14 @@ def write_tokenizer(folder: Path) -> Path:
 class Server:
     """A running server; `log` is what it wrote."""
 
-    def __init__(self, *arguments: str, log: Path) -> None:
+    def __init__(self, *arguments: str, log: Path, modules: Path = ROOT) -> None:
         self._log = log
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "aotpipe", "serve", "--port", "0", *arguments],
                 stderr=file,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(modules)])},
             )
         self.port = 0
         for _ in range(9000):

@@ -15,7 +15,7 @@ from aotpipe.runtime.serve.scheduler import Call
 def test_a_batch_counts_its_rows_once_and_each_request_its_time() -> None:
     loop = asyncio.new_event_loop()
     metrics = Metrics()
-    of = ModelMetrics(metrics, "m", "1")
+    of = ModelMetrics(metrics, "m", "1", {"f": ["sort", "look_up", "sort"], "g": ["other"]})
     calls = [
         Call(entry="f", inputs=(), future=loop.create_future(), received=1.0, started=1.5, rows=rows)
         for rows in (3, 2)
@@ -51,6 +51,9 @@ def test_a_batch_counts_its_rows_once_and_each_request_its_time() -> None:
     assert float(rows[f"nv_inference_compute_infer_duration_us_total{labels}"]) == 4
     assert float(rows['nv_inference_request_failure_total{model="m",reason="QueueFull",version="1"}']) == 1
     assert float(rows[f"nv_inference_pending_request_count{labels}"]) == 4
+    assert float(rows['aotpipe_island_runs_total{island="sort",model="m",version="1"}']) == 2
+    assert float(rows['aotpipe_island_runs_total{island="look_up",model="m",version="1"}']) == 1
+    assert float(rows['aotpipe_island_runs_total{island="other",model="m",version="1"}']) == 0
     assert float(rows[f"aotpipe_slots_used{labels}"]) == 3
     assert float(rows[f"aotpipe_generated_tokens_total{labels}"]) == 2
     assert float(rows[f"aotpipe_first_token_seconds_sum{labels}"]) == 0.5

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import aotpipe
-from aotpipe.errors import ServeError, SignatureInvalid
+from aotpipe.errors import IslandNotFound, ServeError, SignatureInvalid
 from aotpipe.runtime.serve import opening
 from aotpipe.runtime.serve.repository import named
 from tests.unit.runtime.bundle.samples import keys
@@ -141,3 +141,43 @@ def test_names(bundles: Path) -> None:
         named((f"a={bundles / 'mlp'}", f"a={bundles / 'root'}"), [mlp, root])
     with pytest.raises(ServeError, match="no name"):
         named((f"a/b={bundles / 'mlp'}",), [mlp])
+
+
+SORTED = """
+import numpy as np
+import torch
+import aotpipe
+
+@aotpipe.eager_island(arrays="numpy", reason="numpy's sort")
+def order(x):
+    return np.sort(x)
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return order(x * 2) + 1
+
+MODEL = Net().eval()
+EXAMPLE_INPUTS = (torch.ones(3),)
+"""
+
+
+def test_a_model_with_islands_runs_those_that_are_allowed_and_counts_them(tmp_path: Path) -> None:
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "island_of_a_test.py").write_text(SORTED)
+    model = folder / "island_of_a_test.py"
+    aotpipe.build(
+        str(model), targets=["iree-vmvx"], allow_islands=True, out=tmp_path / "b", latency=False, cache=False
+    )
+    asked = f"m={tmp_path / 'b'}"
+    refused = Server(asked, log=tmp_path / "refused", modules=folder)
+    assert refused.process.wait(30) == IslandNotFound.exit_code
+    server = Server(asked, "--island", "island_of_a_test:order", log=tmp_path / "log", modules=folder)
+    try:
+        status, answer = server.infer("m", "x", [3, 1, 2], [3])
+        assert (status, answer["outputs"][0]["data"]) == (200, [3, 5, 7])
+        metrics = server.ask("/metrics")[1]
+    finally:
+        assert server.stop() == 0
+    runs = 'aotpipe_island_runs_total{island="island_of_a_test:order",model="m",version="1"} 1.0'
+    assert runs in metrics.splitlines()
