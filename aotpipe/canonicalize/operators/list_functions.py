@@ -57,14 +57,14 @@ def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
         runtime_asserts.add_assert(
             found.count > 0, "torch.tensor([]) has one dim: make it of a list that is filled"
         )
-    return buffer[: found.count].to(wanted, copy=True)
+    return found.filled(buffer).to(wanted, copy=True)
 
 
 def _as_index(part: Any) -> Any:
     if not is_dynamic_list(part):
         return part
     found, buffer, _ = numbers(part, "an index")
-    return buffer[: found.count]
+    return found.filled(buffer)
 
 
 def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -90,8 +90,7 @@ def _rows(items: list[Any]) -> torch.Tensor:
         raise refusal("a list of several tensors per element is stacked", "append each to a list of its own")
     runtime_asserts.require(found.count > 0, RuntimeError("expected a non-empty list of Tensors"), holds=True)
     # What is made of them is written in place by itself.
-    rows: torch.Tensor = found.buffers[0][: found.count].clone()
-    return rows
+    return found.filled(found.buffers[0]).clone()
 
 
 def _stack(items: list[Any], dim: int = 0) -> torch.Tensor:

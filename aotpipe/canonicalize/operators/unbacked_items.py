@@ -34,7 +34,8 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 class TensorRange:
     """`range` of traced tensors, which has at least so many numbers and at most so many.
 
-    `sizes` are its start, stop and step where these are sizes of inputs, and numbers.
+    `sizes` are its start, stop and step where these are sizes of inputs, and numbers. `has_most` where it has
+    as many numbers as there are at most, in every call.
     """
 
     start: Any
@@ -43,6 +44,7 @@ class TensorRange:
     most: Any = None
     least: int = 0
     sizes: tuple[Any, Any, int] | None = None
+    has_most: bool = False
 
     @classmethod
     def of(cls, ends: Sequence[Any]) -> TensorRange:
@@ -60,7 +62,7 @@ class TensorRange:
             host_scalars.item(torch_functions.as_tensor(each)) if is_varying(each) else each
             for each in (start, stop)
         )
-        return cls(start, stop, step, most, least, sizes)
+        return cls(start, stop, step, most, least, sizes, has_most=of_inputs and most is not None)
 
     @property
     def iterations(self) -> Any:
@@ -100,15 +102,19 @@ class TensorRange:
     def parted(self) -> tuple[Any, TensorRange]:
         """The first number, and the others."""
         most = None if self.most is None else self.most - 1
-        return self.start, TensorRange(self.start + self.step, self.stop, self.step, most)
+        rest = TensorRange(self.start + self.step, self.stop, self.step, most, has_most=self.has_most)
+        return self.start, rest
 
     def each(self, take: Callable[[Any], None], stopped: Callable[[], object], variables: Variables) -> None:
         """`for item in self: take(item)`, until `stopped`, as one op."""
         index: list[Any] = [self.start]
+        stops: list[object] = []
 
         def test() -> object:
             left = _is_before(index[0], self.stop, self.step)
             stop = stopped()
+            if torch_functions.is_traced(stop) or stop:
+                stops.append(stop)
             if torch_functions.is_traced(stop):
                 return torch_functions.predicate(left).logical_and(
                     torch_functions.predicate(stop).logical_not()
@@ -135,7 +141,11 @@ class TensorRange:
             variables.watched,
             [at + 1 for at in variables.dead],
         )
-        regions.loop(test, iteration, counted, most=self.iterations)
+
+        def runs_most() -> bool:
+            return self.has_most and not stops
+
+        regions.loop(test, iteration, counted, most=self.iterations, runs_most=runs_most)
 
 
 def _is_size(value: object) -> bool:
@@ -182,6 +192,7 @@ class UnbackedItems:
         at: Gives the item of a number, an int or a traced one, that is less than the count.
         rows: The tensor whose rows they are, if they are.
         least: How many there are at least.
+        has_most: Whether there are as many as there are at most, in every call.
     """
 
     count: Any
@@ -189,6 +200,7 @@ class UnbackedItems:
     at: Callable[[Any], Any]
     rows: torch.Tensor | None = None
     least: int = 0
+    has_most: bool = False
 
     def __getitem__(self, index: Any) -> Any:
         """An element of the tuple that `unbind` gives; of a slice, others such items."""
@@ -206,11 +218,12 @@ class UnbackedItems:
     def parted(self) -> tuple[Any, UnbackedItems]:
         """The first item, and the others."""
         most = None if self.most is None else self.most - 1
-        return self.at(0), UnbackedItems(self.count - 1, most, lambda number: self.at(number + 1))
+        following = lambda number: self.at(number + 1)  # noqa: E731
+        return self.at(0), UnbackedItems(self.count - 1, most, following, has_most=self.has_most)
 
     def each(self, take: Callable[[Any], None], stopped: Callable[[], object], variables: Variables) -> None:
         """`for item in self: take(item)`, until `stopped`, as one op."""
-        numbers = TensorRange(0, self.count, 1, most=self.most)
+        numbers = TensorRange(0, self.count, 1, most=self.most, has_most=self.has_most)
         numbers.each(lambda number: take(self.at(number)), stopped, variables)
 
 
@@ -232,7 +245,8 @@ def of(value: Any) -> UnbackedItems | None:
             )
         away = value.stop - start if step > 0 else start - value.stop
         size = (away + (abs(step) - 1)) // abs(step)
-        return UnbackedItems(size.clamp_min(0), value.iterations, lambda number: start + number * step)
+        at_step = lambda number: start + number * step  # noqa: E731
+        return UnbackedItems(size.clamp_min(0), value.iterations, at_step, has_most=value.has_most)
     if isinstance(value, list | deque) and dynamic_list.is_dynamic_list(value):
         found = dynamic_list_methods.whole(value)
 
@@ -241,11 +255,12 @@ def of(value: Any) -> UnbackedItems | None:
             effects.note_chosen(element)
             return element
 
-        return UnbackedItems(found.count, found.kind.capacity, at)
+        return UnbackedItems(found.count, found.kind.capacity, at, has_most=found.is_full)
     if isinstance(value, torch.Tensor) and value.dim() and isinstance(size := value.shape[0], torch.SymInt):
         count = host_scalars.item(torch_functions.as_tensor(size))
-        most = host_scalars.most(size) if torch_functions.is_traced(size) else size
-        return UnbackedItems(count, most, partial(_row, value), value, _least_of(size))
+        is_known = not torch_functions.is_traced(size)
+        most = size if is_known else host_scalars.most(size)
+        return UnbackedItems(count, most, partial(_row, value), value, _least_of(size), has_most=is_known)
     return None
 
 
@@ -259,7 +274,7 @@ def enumerated(items: Any, start: Any = 0) -> Any:
     if found is None:
         return enumerate(items, start)
     items = lambda number: (number + start, found.at(number))  # noqa: E731
-    return UnbackedItems(found.count, found.most, items, least=found.least)
+    return UnbackedItems(found.count, found.most, items, least=found.least, has_most=found.has_most)
 
 
 def reversed_(items: Any) -> Any:
@@ -267,7 +282,8 @@ def reversed_(items: Any) -> Any:
     found = of(items)
     if found is None:
         return reversed(items)
-    return UnbackedItems(found.count, found.most, lambda number: found.at(found.count - 1 - number))
+    backwards = lambda number: found.at(found.count - 1 - number)  # noqa: E731
+    return UnbackedItems(found.count, found.most, backwards, has_most=found.has_most)
 
 
 def zipped(*values: Any, strict: bool = False) -> Any:
@@ -286,7 +302,9 @@ def zipped(*values: Any, strict: bool = False) -> Any:
     tops = [part.most for part in parts if isinstance(part.most, int)]
     most = min(tops) if tops else next((part.most for part in parts if part.most is not None), None)
     least = min(part.least for part in parts)
-    return UnbackedItems(count, most, lambda number: tuple(part.at(number) for part in parts), least=least)
+    has_most = all(part.has_most and str(part.most) == str(most) for part in parts)
+    items = lambda number: tuple(part.at(number) for part in parts)  # noqa: E731
+    return UnbackedItems(count, most, items, least=least, has_most=has_most)
 
 
 def zipped_longest(values: Sequence[Any], fill: Any) -> UnbackedItems:
@@ -315,11 +333,16 @@ def _of_known(value: Any) -> UnbackedItems:
     """Items whose number is known, for a `zip` with items whose number only a run knows."""
     if isinstance(value, range):
         return UnbackedItems(
-            len(value), len(value), lambda number: value.start + number * value.step, least=len(value)
+            len(value),
+            len(value),
+            lambda number: value.start + number * value.step,
+            least=len(value),
+            has_most=True,
         )
     if isinstance(value, torch.Tensor) and value.dim():
         size = value.shape[0]
-        return UnbackedItems(size, size, partial(_row, value), least=_least_of(size))
+        is_known = not torch_functions.is_traced(size)
+        return UnbackedItems(size, size, partial(_row, value), least=_least_of(size), has_most=is_known)
     if isinstance(value, Sequence | torch.nn.ModuleList) and dynamic_list_methods.is_indexed(value):
         size = len(value)
         return UnbackedItems(
@@ -327,6 +350,7 @@ def _of_known(value: Any) -> UnbackedItems:
             size,
             lambda number: dynamic_list_methods.get_element(value, host_scalars.as_int64(number)),
             least=size,
+            has_most=True,
         )
     raise refusal(
         f"zip takes a {type(value).__name__} beside items of which only a run knows how many there are",

@@ -29,8 +29,9 @@ from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 
 Values = tuple[Any, ...]
-Fixpoint = tuple[list[AbstractValue], list[tensor_storage.Names], dry_run.EffectSummary]
-"""Of a loop's variables: abstract values and memories; and what an iteration does that starts from them."""
+Fixpoint = tuple[list[AbstractValue], list[tensor_storage.Names], dry_run.EffectSummary, frozenset[int]]
+"""Of a loop's variables: abstract values and memories; what an iteration does that starts from them; and the
+places of those that are lists to which each iteration appends as many elements as there is room for."""
 MOST_ROUNDS: Final = 8
 
 
@@ -109,7 +110,8 @@ def _solve(loop: Loop) -> Fixpoint:
             if found == names:
                 _check_first_sizes(loop, values, summary)
                 site.fixpoint_note = _Note(tuple(at), abstracts, border.noted(names, begun, before))
-                return abstracts, names, summary
+                filled = (each for each in range(len(at)) if _is_filled(each, loop, values, summary))
+                return abstracts, names, summary, frozenset(filled)
         else:
             left -= 1
         columns = [*zip(at, abstracts, grown, strict=True)]
@@ -334,6 +336,18 @@ def stand_ins(
     made = [tensor for abstract in abstracts for tensor in abstract.stand_ins()]
     known = [torch.empty((), dtype=torch.int64) for _ in tensor_storage.counted(abstracts, names)]
     return [*made, *known, *(torch.empty_like(tensor) for tensor in written)]
+
+
+def _is_filled(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummary) -> bool:
+    """Whether a variable is a list that is as long as its room if `loop.most` iterations run."""
+    start, items, after = (each[at] for each in (loop.start, values, summary.after))
+    if loop.most is None or not all(type(each) is list for each in (start, items, after)):
+        return False
+    if len(items) != 1 or not dynamic_list.is_dynamic_list(items) or not dynamic_list.is_dynamic_list(after):
+        return False
+    if after[0].count is not items[0].count or dynamic_list.is_dynamic_list(after[1:]):
+        return False
+    return all(each.is_full for each in start if type(each) is dynamic_list.DynamicList)
 
 
 def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummary) -> Any:

@@ -384,16 +384,18 @@ def loop(
     variables: Variables,
     *,
     most: Any = None,
+    runs_most: Callable[[], bool] = lambda: False,
     ends_at_asserts: bool = False,
 ) -> None:
     """`while test(): body()` as one op; sets the variables to what comes of it.
 
-    `most` is how many iterations there are at most, where that is known. `ends_at_asserts` where the body
-    itself keeps its asserts from the graph, and an iteration that fails one is the last.
+    `most` is how many iterations there are at most, where that is known; `runs_most` tells, once the loop was
+    traced, whether there are as many in every call. `ends_at_asserts` where the body itself keeps its asserts
+    from the graph, and an iteration that fails one is the last.
     """
 
     def put(found: Variables, site: region_sites.Site) -> None:
-        _loop(test, body, found, most, site, ends_at_asserts=ends_at_asserts)
+        _loop(test, body, found, most, site, runs_most=runs_most, ends_at_asserts=ends_at_asserts)
 
     try:
         _with_changed_containers(variables, Variables.live, put, is_loop=True)
@@ -572,6 +574,7 @@ def _loop(
     most: Any,
     site: region_sites.Site,
     *,
+    runs_most: Callable[[], bool],
     ends_at_asserts: bool,
 ) -> None:
     start = variables.live()
@@ -581,7 +584,7 @@ def _loop(
     try:
         loop = fixpoint.Loop(test, body, variables, start, most, border, site)
         with raised_state.in_loop() as seen:
-            abstracts, names, summary = fixpoint.solve(loop)
+            abstracts, names, summary, filled = fixpoint.solve(loop)
     except dry_run.TestChanges:
         raise
     except Exception as error:
@@ -648,7 +651,8 @@ def _loop(
         beside = (*map(plain, outer), *dry_run.sizes_of([summary], [*state, *outer]))
         with sizes_collected(), decisions.annotated((test, body)), trace.in_torch():
             results = list(_while_loop(going, iteration, dry_run.unaliased(state), beside))
-    _leave(border, abstracts, names, written, results, variables, [start, summary.after])
+    full = filled if runs_most() else ()
+    _leave(border, abstracts, names, written, results, variables, [start, summary.after], full)
 
 
 def _with_changed_containers(
@@ -736,13 +740,19 @@ def _leave(
     results: Sequence[torch.Tensor],
     variables: Variables,
     paths: Sequence[Values],
+    full: Iterable[int] = (),
 ) -> None:
-    """Set the variables to a region's results, and write back what it wrote."""
+    """Set the variables to a region's results, and write back what it wrote.
+
+    `full` are the places of lists that have as many elements as there is room for.
+    """
     split = len(results) - len(written)
     with rebinding.told():
         for tensor, result in zip(written, results[split:], strict=True):
             tensor.copy_(result)
     values, known = fixpoint.carried(abstracts, results[:split])
+    for at in full:
+        values[at][0].is_full = True
     _set(variables, values, paths)
     border.register(abstracts, values, names, known)
 

@@ -86,13 +86,21 @@ class DynamicList:
     Attributes:
         buffers: For each computed leaf, its values along the first dim; zeros behind the last.
         count: How many elements there are, a traced number.
+        is_full: Whether there are as many as it has room for, in every call.
     """
 
-    def __init__(self, kind: Kind, buffers: Sequence[torch.Tensor], count: torch.Tensor) -> None:
+    def __init__(
+        self, kind: Kind, buffers: Sequence[torch.Tensor], count: torch.Tensor, *, is_full: bool = False
+    ) -> None:
         self.kind = kind
         self.buffers = tuple(buffers)
         self.count = count
+        self.is_full = is_full
         trace.watch_calls()
+
+    def filled(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The rows of one of its buffers that hold elements."""
+        return buffer if self.is_full else buffer[: self.count]
 
     def element(self, pick: Any) -> Any:
         """An element, where `pick` takes it out of a buffer."""
