@@ -21,12 +21,14 @@ from operator import or_
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue
 from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.trace import refusal
 
 _NO_NUMBERS: frozenset[int] = frozenset()
 
@@ -106,6 +108,13 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def _address(tensor: torch.Tensor) -> int:
+    if is_functorch_wrapped_tensor(tensor):
+        # It has no memory of its own, and torch's ops of branches and loops take none.
+        raise refusal(
+            "a function runs under `torch.vmap` or a gradient of `torch.func`, in code that decides on a tensor",
+            "write it over a batch dim: `x * weight.unsqueeze(-1)` in place of "
+            "`torch.vmap(lambda w: x * w)(weight)`",
+        )
     with torch._C.DisableTorchFunction():  # noqa: SLF001  # inside of a region a mode gives an operand's
         if tensor.layout != torch.strided:
             return 0

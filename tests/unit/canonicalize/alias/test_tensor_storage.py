@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.values.trace import Trace, started
+from aotpipe.errors import ExportFailed
+from tests.unit.canonicalize.trace.agree import check
+from tests.unit.export.models import exported
 
 
 def number(tensor: torch.Tensor) -> int:
@@ -67,3 +71,27 @@ def test_what_is_given_later_has_lower_numbers():
         assert number(late) == tensor_storage.last_given()
         assert tensor_storage.is_known(number(late))
         assert not tensor_storage.is_known(5)
+
+
+def _shifted(weighted):
+    def shifted(x):
+        means = x.clone()
+        for _ in range(4):
+            weights = torch.exp(-torch.cdist(x, means))
+            moved = weighted(x, weights).sum(1) / weights.sum(1).unsqueeze(1)
+            if (moved - means).abs().max() < 1e-3:
+                break
+            means = moved
+        return means
+
+    return shifted
+
+
+def test_a_vmap_in_a_loop_on_a_tensor_is_refused_with_what_to_write():
+    mapped = _shifted(lambda x, weights: torch.vmap(lambda each: x * each.unsqueeze(1))(weights))
+    x = torch.rand(6, 2)
+    with pytest.raises(ExportFailed, match=r"torch.vmap") as refused:
+        exported(mapped, x)
+    assert "x * weight.unsqueeze(-1)" in str(refused.value.hint)
+    assert refused.value.where is not None
+    check(_shifted(lambda x, weights: x * weights.unsqueeze(-1)), (x,), (torch.rand(6, 2) * 3,))
