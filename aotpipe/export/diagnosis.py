@@ -45,6 +45,7 @@ _STATIC: Final = re.compile(
 )
 _FIX: Final = re.compile(r"^  (\w+ = .+)$", re.MULTILINE)
 _CHECK: Final = re.compile(r"^\s*\d+\. (torch\._check\(.+\))$", re.MULTILINE)
+_OF_ARGUMENTS: Final = re.compile(r"\b(args|kwargs)\[")
 _TRACED_NUMBER: Final = re.compile(r"\bSym(Int|Float|Bool)\b|Tensor\.__format__")
 _NUMBER: Final = re.compile(r"z?u?f?[a-z]\d+")
 _UNBACKED: Final = re.compile(r"\bz?u[fi]?\d+\b")
@@ -477,7 +478,8 @@ def _data_dependent(error: Exception, text: str, entry: str) -> ExportFailed:
             hint="keep it a tensor: take torch's function of that name; torch.where or torch.cond to choose",
             where=where,
         )
-    checks = _CHECK.findall(text)
+    # The arguments of a function of torch's own have no name in the model.
+    checks = [check for check in _CHECK.findall(text) if not _OF_ARGUMENTS.search(check)]
     hint = "write it with torch.cond, torch.while_loop or torch.where"
     if checks:
         # torch names both conditions; only the model's author knows which one holds.

@@ -29,7 +29,7 @@ _MOST_ELEMENTS: Final = 1024
 
 _FACTORIES: Final = frozenset(
     getattr(torch, name)
-    for name in "arange eye full linspace logspace ones scalar_tensor tensor zeros".split()
+    for name in "arange as_tensor asarray eye full linspace logspace ones scalar_tensor tensor zeros".split()
 )
 # By name, as a function of torch's, a method and an operator are different objects.
 _PURE: Final = frozenset(
@@ -42,6 +42,9 @@ _PURE: Final = frozenset(
     " where"
     " acos asin atan atan2 bucketize cosh expm1 fmod gather index_select isinf lerp log10 log1p log2"
     " logsumexp nan_to_num searchsorted sinh softmax tan"
+    " broadcast_to cartesian_prod clip column_stack dot dstack einsum expand_as fliplr flipud full_like"
+    " hstack logical_xor matmul meshgrid movedim new_full new_ones new_tensor new_zeros ones_like pad"
+    " reshape_as swapaxes swapdims tile unflatten unfold view_as vstack zeros_like"
     " __abs__ __add__ __and__ __eq__ __floordiv__ __ge__ __getitem__ __gt__ __invert__ __iter__ __le__"
     " __lt__ __mod__ __mul__ __ne__ __neg__ __or__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__"
     " __rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ __truediv__ __xor__".split()

@@ -76,6 +76,16 @@ def test_a_check_that_torch_suggests_is_handed_on() -> None:
     assert error.hint.startswith("say before that line which holds: torch._check(n > 3), or torch._check(")
 
 
+def test_a_check_of_what_has_no_name_in_the_model_is_not() -> None:
+    error = explain(
+        "Could not guard on data-dependent expression Eq(u0, 0) (unhinted: Eq(u0, 0)).\n"
+        "To fix the error, insert one of the following checks before this call:\n"
+        "  1. torch._check(args[0].shape[2] == 0)\n  2. torch._check(args[0].shape[2] != 0)\n"
+    )
+    assert "args" not in error.hint
+    assert "torch.where" in error.hint
+
+
 def test_other_errors_keep_their_first_sentence_and_the_users_line() -> None:
     def model() -> None:
         raise KeyError("no such thing\nmore words")

@@ -51,9 +51,21 @@ def items_of_a_mask(x):
     return x
 
 
+def parts_by_their_lengths(x):
+    ends = torch.nn.functional.pad(torch.as_tensor([1, 2]).cumsum(0), (1, 0))
+    parts = []
+    for i in range(ends.numel() - 1):
+        start, end = int(ends[i].item()), int(ends[i + 1].item())
+        if end == start:
+            continue
+        parts.append(x[start:end].softmax(0).contiguous())
+    return torch.cat(parts) * 2 if x.sum() > 0 else torch.cat(parts)
+
+
 @pytest.mark.parametrize(
     "model",
     [
+        parts_by_their_lengths,
         dims_of_a_range,
         pytest.param(steps_of_a_grid, marks=pytest.mark.slow),
         slow(items_of_ranges),
@@ -136,9 +148,18 @@ def filled_in_a_loop(x):
     return (x - 1 if found[0] > 1 else x), found
 
 
+def written_behind_another_name(x):
+    found = torch.as_tensor([0.0, 0.0, 0.0])
+    torch.as_tensor(found)[0] = x.sum()
+    tail = torch.nn.functional.pad(found, (0, 0))
+    tail[1] += x.sum()
+    return x + 100 if found[0] > 0 or tail[1] > 0 else x
+
+
 @pytest.mark.parametrize(
     "model",
     [
+        written_behind_another_name,
         slow(written_in_a_branch),
         written_by_a_view,
         pytest.param(written_by_its_data, marks=pytest.mark.slow),
