@@ -111,7 +111,7 @@ def _address(tensor: torch.Tensor) -> int:
     if is_functorch_wrapped_tensor(tensor):
         # It has no memory of its own, and torch's ops of branches and loops take none.
         raise refusal(
-            "a function runs under `torch.vmap` or a gradient of `torch.func`, in code that decides on a tensor",
+            "code that decides on a tensor runs a function under `torch.vmap` or a gradient of `torch.func`",
             "write it over a batch dim: `x * weight.unsqueeze(-1)` in place of "
             "`torch.vmap(lambda w: x * w)(weight)`",
         )

@@ -30,6 +30,8 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
         return _pieces(func, *args, **kwargs)
     if func in _LOG_SUMS:
         return _log_sum(*args, **kwargs)
+    if func is F.scaled_dot_product_attention:
+        return _attention(*args, **kwargs)
     if func in _POOLS:
         return _pooled(_POOLS[func], *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs)) if func in _FUNCTIONS else []
@@ -173,6 +175,32 @@ def _log_sum(tensor: torch.Tensor, dim: Any, keepdim: bool = False) -> Callable[
             most = torch.where(most.isinf(), 0.0, most)
             found = (found - most).exp().sum(each, keepdim=True).log() + most
         return found if keepdim else found.squeeze(dims)
+
+    return computed
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Callable[[], Any] | None:
+    """Attention over as many rows as only a run knows: torch asks for their number to choose a kernel."""
+    given = [each for each in (query, key, value, attn_mask) if each is not None]
+    if not any(map(free_unbacked_symbols, given)):
+        return None
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.where(attn_mask, 0.0, -math.inf).to(query.dtype)
+
+    def computed() -> torch.Tensor:
+        found: torch.Tensor = torch._scaled_dot_product_attention_math(  # noqa: SLF001  # has no public name
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )[0]
+        return found
 
     return computed
 

@@ -256,3 +256,27 @@ def test_arguments_have_the_names_that_numpy_gives_them():
         return torch.logsumexp(rows, axis=0, keepdims=True), rows.logsumexp(axis=1, keepdim=True)
 
     agree.check(model, *((torch.tensor([[v, 2.0], [-1, 3], [4, 5]]),) for v in (1.0, -1.0)))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"is_causal": True}, {"scale": 0.3, "enable_gqa": True}, {"mask": True}]
+)
+def test_attention_over_as_many_rows_as_only_a_run_knows(options):
+    """As packed sequences have it: an image's rows are those between two offsets."""
+
+    def model(x, ends):
+        parts, start = [], 0
+        for place in range(ends.numel()):
+            end = ends[place].item()
+            rows = x[start:end].transpose(0, 1).unsqueeze(0)
+            keys = rows[:, :1] if "enable_gqa" in options else rows
+            given = {name: each for name, each in options.items() if name != "mask"}
+            if "mask" in options:
+                given["attn_mask"] = x[None, start:end, :1, 0] < 0.5
+            found = torch.nn.functional.scaled_dot_product_attention(rows, keys, keys, **given)
+            parts.append(found.squeeze(0).transpose(0, 1).contiguous())
+            start = end
+        return torch.cat(parts)
+
+    x = torch.rand(7, 2, 4)
+    agree.check(model, *((x, torch.tensor(ends)) for ends in ([3, 7], [1, 7], [7, 7], [5, 6], [0, 2])))
