@@ -166,7 +166,7 @@ _KEEPS_VALUES: Final = frozenset(
     operator.attrgetter(
         *"alias.default clone.default contiguous.default detach.default detach_.default expand.default "
         "flatten.using_ints lift_fresh_copy.default permute.default reshape.default squeeze.default "
-        "squeeze.dim transpose.int unsqueeze.default view.default".split()
+        "squeeze.dim squeeze.dims transpose.int unsqueeze.default view.default".split()
     )(_ATEN)
 )
 

@@ -35,7 +35,7 @@ from aotpipe.canonicalize.inputs import flat_module, pytrees
 from aotpipe.canonicalize.rewrite import path_scopes, staging
 from aotpipe.canonicalize.state import discovery, lift
 from aotpipe.canonicalize.state.slots import State, StateRefused
-from aotpipe.canonicalize.trace import constants, decisions, saved_results
+from aotpipe.canonicalize.trace import constants, decisions, saved_results, squeezed_sizes
 from aotpipe.canonicalize.trace.decisions import Decision
 from aotpipe.canonicalize.trace.return_values import Unwritten
 from aotpipe.canonicalize.trace.runtime_asserts import EXCEPTION_CAUGHT
@@ -596,14 +596,13 @@ def _export(
     # torch.export takes a tensor that is passed twice for one input; a call may pass two tensors.
     args, kwargs = pytrees.clone_tensors((args, kwargs))
     shapes = torch_shapes(entry, args, kwargs)
-    sizes = symbolic_config.patch(backed_size_oblivious=strategy.all_sizes)  # type: ignore[attr-defined]
     unchanged = example_call.unchanged(entry.module, traced=True)
     with (
         unchanged,
         torch.no_grad(),
         # What it finds the best order of products with takes no sizes that vary.
         torch.backends.opt_einsum.flags(enabled=shapes is None and torch.backends.opt_einsum.is_available()),
-        sizes,
+        _sizes(strategy),
         _kernels(),
         tracing.extremes_decide(),
         tracing.numbers_may_be_nan(),
@@ -631,6 +630,13 @@ def _export(
     if module is None:
         lift.require_known_writes(entry.module, entry.state, program)
     return program
+
+
+@contextmanager
+def _sizes(strategy: Strategy) -> Iterator[None]:
+    oblivious = symbolic_config.patch(backed_size_oblivious=strategy.all_sizes)  # type: ignore[attr-defined]
+    with oblivious, nullcontext() if strategy.strict else squeezed_sizes.decided():
+        yield
 
 
 @contextmanager

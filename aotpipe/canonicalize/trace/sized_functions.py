@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils import _pytree as pytree
 
+from aotpipe.canonicalize.trace import squeezed_sizes
 from aotpipe.canonicalize.values import host_scalars, trace
 
 # The mode of `torch.cdist` that asks for no size.
@@ -26,6 +27,9 @@ _EXACT: Final = "donot_use_mm_for_euclid_dist"
 def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
     """What computes a call, if its function takes no size that varies and is given one."""
     kwargs = {_OWN_NAMES.get(name, name): value for name, value in kwargs.items()}
+    if func in squeezed_sizes.SQUEEZES:
+        names = {"input" if name == "tensor" else name: value for name, value in kwargs.items()}
+        return squeezed_sizes.of(func, *args, **names)
     if func in _PIECES:
         return _pieces(func, *args, **kwargs)
     if func in _LOG_SUMS:
