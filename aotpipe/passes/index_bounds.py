@@ -241,8 +241,10 @@ def _within(emit: Emitter, index: Node, access: Access) -> Node:
 
 
 def _size(emit: Emitter, access: Access) -> Any:
-    if isinstance(access.size, int):
-        return access.size
+    # A size that only a run knows may have been found to be one number since its tensor was made.
+    size = access.size.node.maybe_as_int() if isinstance(access.size, torch.SymInt) else access.size
+    if isinstance(size, int):
+        return size
     if access.dim is None:
         return emit(_ATEN.sym_numel.default, access.table)
     return emit(_ATEN.sym_size.int, access.table, access.dim)

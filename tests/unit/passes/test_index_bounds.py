@@ -255,3 +255,17 @@ def test_every_access_that_is_left_is_guarded() -> None:
         for node in module.graph.nodes:
             for position in index_bounds.accesses(node):
                 assert position.index(node).target is torch.ops.aten.minimum.default
+
+
+def test_a_size_that_is_found_to_be_one_number_is_that_number() -> None:
+    """The places of counts: a view of them says how many there are, after their tensor was made."""
+
+    def forward(self, x):
+        rows = x.unsqueeze(-1)
+        outside = (rows < 0).any(-1).logical_or((rows > 1).any(-1))
+        places = (rows[~outside] * 6).long().clip(max=torch.as_tensor(6) - 1)
+        weights = places.new_tensor((6, 1))[1:].cumprod(0)
+        return (places * weights).sum(-1).bincount(minlength=6).reshape([6]) + x.sum()
+
+    program = check(model(forward), [X.flatten()], dynamic_shapes={"x": {0: Dim("n", min=2, max=64)}})
+    assert "<built-in function sub>" not in targets(program)
