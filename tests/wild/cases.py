@@ -30,6 +30,7 @@ MODULES: Final = (
     "eighth_draw",
     "ninth_draw",
     "tenth_draw",
+    "eleventh_draw",
 )
 """The modules of this folder that declare cases."""
 
