@@ -646,7 +646,9 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
 
         def summed(buffer: torch.Tensor, flags: torch.Tensor = flags) -> torch.Tensor:
             zero = torch.zeros((), dtype=buffer.dtype)
-            return torch.where(beside(flags, buffer), buffer, zero).sum(0).to(buffer.dtype)
+            # Python counts the bools that are true.
+            dtype = torch.int64 if buffer.dtype == torch.bool else buffer.dtype
+            return torch.where(beside(flags, buffer), buffer, zero).sum(0).to(dtype)
 
         start = start + each.element(summed)
     return start

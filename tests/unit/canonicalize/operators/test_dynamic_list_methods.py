@@ -590,3 +590,16 @@ def made_of_its_parts(x, n):
 def test_a_list_that_a_loop_makes_of_its_own_parts_is_refused_at_its_line():
     with pytest.raises(ExportFailed, match="`items` is made of its own parts in each iteration"):
         export(canonicalize(as_spec(made_of_its_parts, args=LISTS[0])))
+
+
+def counted_by_bools(x, n):
+    there, counts = [], {}
+    for v in x.tolist():
+        if v > -2:
+            there.append(v)
+        counts[v] = v > n
+    return sum(v < 1 for v in there), sum([v > 0 for v in there], 1), sum(counts.values())
+
+
+def test_a_sum_counts_the_bools_of_a_list_that_grows():
+    check(counted_by_bools, *LISTS)
