@@ -43,8 +43,9 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
 from aotpipe.canonicalize.values import object_fields, trace
-from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined, is_leaf
-from aotpipe.canonicalize.values.optional_values import Partial
+from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
+from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
+from aotpipe.canonicalize.values.structures import is_leaf
 from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
 
@@ -580,12 +581,16 @@ class _Containers:
         originals: Of a copy that a region left, what it is a copy of; by identity.
         may_be: Of what a region gave, the containers that it may be in eager; by identity.
         chosen: Copies of elements that a tensor chose, and what regions gave for these; by identity.
+        elements: Those of them whose elements are in their list or dict still, and what was put into a dict.
+        shared: The types of what was put into dicts more than once.
     """
 
     noted: list[tuple[str, Any, Any, Lines]] = field(default_factory=list)
     originals: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     may_be: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
     chosen: dict[int, Any] = field(default_factory=dict)
+    elements: dict[int, Any] = field(default_factory=dict)
+    shared: set[type] = field(default_factory=set)
 
 
 def note_copies(values: Any, copies: Any) -> None:
@@ -674,7 +679,7 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
     """Remember containers that variables have after a region, and that eager may have by other names too."""
     found: dict[int, tuple[str, Any]] = {}
     held: dict[int, int] | None = None
-    chosen = trace.part(_Containers).chosen
+    chosen, elements = trace.part(_Containers).chosen, trace.part(_Containers).elements
     for values in paths:
         became: dict[int, list[tuple[str, Any, Any]]] = {}
         for name, old, new in zip(names, values, results, strict=True):
@@ -691,7 +696,9 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
             if key in held:
                 made[key] = (name, old)
             if key in chosen:  # the element that it is a copy of has a name in eager
-                chosen.update((at, new) for at, (_, new) in made.items())
+                copies_of = [chosen, *([elements] if key in elements else [])]
+                for table in copies_of:
+                    table.update((at, new) for at, (_, new) in made.items())
                 made[key] = (name, old)
             if len(made) > 1:
                 found |= made
@@ -717,7 +724,37 @@ def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
         trace.part(_Containers).noted.extend(copies)
 
 
+def note_element(element: Any, among: Iterable[Any] = ()) -> None:
+    """Remember the containers of an element that a tensor chose, and that stays in its list or dict."""
+    note_chosen(element, among)
+    trace.part(_Containers).elements.update((id(each), each) for each in _containers(element))
+
+
+def check_copies(element: Any) -> None:
+    """Refuse a change of an element where it is, if a variable has a copy of what may be the same element.
+
+    Raises:
+        ExportFailed: In eager that variable has the element itself, and sees the change.
+    """
+    containers = trace.part(_Containers)
+    kinds = set(map(type, _containers(element)))
+    is_shared = not kinds.isdisjoint(containers.shared)
+    if is_shared or any(type(each) in kinds and is_held(each) for each in [*containers.elements.values()]):
+        raise _second_name("an element", tuple(lines_of_model()))
+
+
+def note_placed(value: Any) -> None:
+    """Remember the containers that are put into a dict, which holds copies of them."""
+    containers, lines = trace.part(_Containers), tuple(lines_of_model())
+    for each in _containers(value):
+        if id(each) in containers.elements:
+            containers.shared.add(type(each))
+        containers.elements[id(each)] = each
+        containers.noted.append(("an element", each, copied(each), lines))
+
+
 def _containers(value: Any) -> Iterator[Any]:
+    value = value.payload if isinstance(value, OptionalValue) else value
     if object_fields.is_structure(value):
         if not object_fields.is_frozen(value):
             yield value
@@ -731,6 +768,7 @@ def _containers(value: Any) -> Iterator[Any]:
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
+    old, new = (each.payload if isinstance(each, OptionalValue) else each for each in (old, new))
     if old is new or type(old) is not type(new):
         return
     if type(old) in _CHANGED:

@@ -25,7 +25,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor  # what torch.export calls the model with
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import host_scalars, trace
+from aotpipe.canonicalize.values import host_scalars, structures, trace
 from aotpipe.canonicalize.values.abstract_values import AbstractValue
 from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import refusal
@@ -420,10 +420,9 @@ def _result_tensors(
     abstracts: Sequence[AbstractValue], values: Sequence[Any]
 ) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
     """Yield for each result that may be written in place whether it is a growing list, and its tensors."""
-    for abstract, whole in zip(abstracts, values, strict=True):
-        value = abstract.payload(whole)
+    for abstract, value in zip(abstracts, values, strict=True):
         if abstract.fitted:
-            tensors = (each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor))
+            tensors = structures.tensors_in(value)
             yield True, tuple(each for each in tensors if not host_scalars.is_host_scalar(each))
             continue
         for leaf, given in abstract.parts(value):

@@ -20,8 +20,8 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.alias import effects, rebinding
 from aotpipe.canonicalize.operators import conditional, size_keys
 from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import host_scalars, object_fields, trace
-from aotpipe.canonicalize.values.abstract_values import Incompatible
+from aotpipe.canonicalize.values import host_scalars, object_fields, structures, trace
+from aotpipe.canonicalize.values.abstract_values import Incompatible, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
 from aotpipe.canonicalize.values.dynamic_list import (
     DynamicList,
@@ -31,7 +31,7 @@ from aotpipe.canonicalize.values.dynamic_list import (
     is_dynamic_list,
     slots,
 )
-from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.optional_values import OptionalValue, from_origin
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
 
@@ -74,7 +74,7 @@ def length(items: Sequence[Any]) -> Any:
 
 def opened(value: Any) -> Any:
     """A value, as what an index is applied to."""
-    if isinstance(value, _Chosen):
+    if isinstance(value, Chosen):
         return value
     is_empty = type(value) in (list, tuple, dict) and not value
     return Opened(value) if is_empty or is_dynamic_list(value) or is_indexed(value) else value
@@ -89,6 +89,8 @@ class Opened:
     def __getitem__(self, index: Any) -> Any:
         element = self._read(index)
         if not self._is_plain(index):
+            if is_dynamic_list(self.items):
+                effects.note_element(element)
             _note_copied(element, _values(self.items))
         return element
 
@@ -99,10 +101,11 @@ class Opened:
             return element
         if _is_one_of(element, _values(self.items)):
             return element  # on a path of its own
-        return _Chosen(element, _values(self.items), functools.partial(self._change, element, index))
+        return Chosen(element, _values(self.items), functools.partial(self._change, element, index))
 
     def _change(self, element: Any, index: Any, change: Callable[[Any], Any]) -> Any:
         if is_dynamic_list(self.items):
+            effects.check_copies(element)
             given = change(element)
             set_element(self.items, index, element)
             return given
@@ -114,9 +117,9 @@ class Opened:
         if isinstance(index, slice) and _is_of_a_run(self.items, index):
             return _sliced(list(self.items), index.start, index.stop, index.step)
         if is_dynamic_list(self.items):
-            return get(self.items, index)
+            return from_origin(get(self.items, index), index, self.items)
         if self.is_traced(index):
-            return get_element(self.items, index)
+            return from_origin(get_element(self.items, index), index, _values(self.items))
         try:
             return self.items[self._key(index)]
         except LookupError as caught:
@@ -160,7 +163,7 @@ def _applied(change: Callable[[Any], Any], element: Any) -> Callable[[], Any]:
     return lambda: change(element)
 
 
-class _Chosen:
+class Chosen:
     """An element of a list or dict that a tensor chooses, as long as it has no name.
 
     It is read from a copy, and changed where it is.
@@ -190,18 +193,18 @@ class _Chosen:
     def part(self, index: Any) -> Any:
         """The element's own element, of which an element or a method is taken at once."""
         inner = part(opened(self.copy_of_chosen), index)
-        copied = inner.copy_of_chosen if isinstance(inner, _Chosen) else inner
+        copied = inner.copy_of_chosen if isinstance(inner, Chosen) else inner
         if not effects.holds_containers(copied):
             return inner
 
         def change(changed: Callable[[Any], Any]) -> Any:
             def within(element: Any) -> Any:
                 found = part(opened(element), index)
-                return found.change_chosen(changed) if isinstance(found, _Chosen) else changed(found)
+                return found.change_chosen(changed) if isinstance(found, Chosen) else changed(found)
 
             return self.change_chosen(within)
 
-        return _Chosen(copied, self.chosen_among, change)
+        return Chosen(copied, self.chosen_among, change)
 
     def __getattr__(self, name: str) -> Any:
         own = getattr(type(self.copy_of_chosen), name, None)
@@ -233,13 +236,13 @@ _CHANGING: Final = frozenset(
 
 def part(value: Any, index: Any) -> Any:
     """`value[index]` of what is `opened`, of which an element or a method is taken at once."""
-    return value.part(index) if isinstance(value, Opened | _Chosen) else value[index]
+    return value.part(index) if isinstance(value, Opened | Chosen) else value[index]
 
 
 def changed_in_place(container: Any, index: Any, change: Callable[[Any], Any]) -> bool:
     """Change `container[index]` in place if it is a container that a tensor chooses; whether it is."""
-    chosen = container.part(index) if isinstance(container, Opened | _Chosen) else None
-    if not isinstance(chosen, _Chosen) or isinstance(chosen.copy_of_chosen, tuple):
+    chosen = container.part(index) if isinstance(container, Opened | Chosen) else None
+    if not isinstance(chosen, Chosen) or isinstance(chosen.copy_of_chosen, tuple):
         return False
     chosen.change_chosen(change)
     return True
@@ -348,7 +351,7 @@ def as_one(items: list[Any]) -> DynamicList:
 
 def _element(items: list[Any], position: torch.Tensor) -> Any:
     # In eager it is one of them.
-    held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
+    held = structures.tensors_in(items)
     return selected(as_one(items), position, held)
 
 
@@ -359,7 +362,7 @@ def set_element(items: Any, index: Any, value: Any) -> None:
         raise refusal("a slice of a list whose length a tensor decides is assigned", _STACK, "list-grows")
     keys: Any = list(items) if isinstance(items, dict) else range(len(items))
     held = _values(items)
-    found, new = of_one_form(held, value)
+    found, new = of_one_form(held, unwrap_present(value))
     if isinstance(items, dict):
         position = _of_key(keys, index if type(index) is ChosenObject else _whole_number(index))
     else:
@@ -373,7 +376,7 @@ def set_element(items: Any, index: Any, value: Any) -> None:
     if is_dynamic:
         refill(items, result, None)
         return
-    names = [leaf for leaf in pytree.tree_leaves([held, value]) if isinstance(leaf, torch.Tensor)]
+    names = structures.tensors_in([held, value])
     for place, key in enumerate(keys):
         items[key] = selected(result, host_scalars.as_int64(place), names)
         effects.note_chosen(items[key], [*held, value])
@@ -398,7 +401,8 @@ def _element_or_object(items: list[Any], position: torch.Tensor) -> Any:
     is_called = all(callable(each) and not isinstance(each, torch.Tensor) for each in items)
     if is_called or all(map(is_object, items)):
         return ChosenObject(items, position)
-    if len(items) <= _MOST_PATHS and all(type(each) in (list, dict, deque) for each in items):
+    held = [each.payload if isinstance(each, OptionalValue) else each for each in items if each is not None]
+    if len(items) <= _MOST_PATHS and held and all(type(each) in (list, dict, deque) for each in held):
         # A copy of one that is changed under another name is refused: the trace made anew has itself. Not of
         # an object: its attribute is a variable of the branch, of whatever object the name has after it.
         refused = runtime_asserts.refused_here()
@@ -555,7 +559,7 @@ def refill(items: Any, found: DynamicList, count: int | None) -> None:
     if count is None:
         new = [found]
     else:
-        names = [leaf for leaf in pytree.tree_leaves(list(items)) if isinstance(leaf, torch.Tensor)]
+        names = structures.tensors_in(list(items))
         new = [selected(found, host_scalars.as_int64(place), names) for place in range(count)]
     items.clear()
     items.extend(new)
@@ -611,8 +615,43 @@ def rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> Dy
 
 def _places_of(items: list[Any], value: Any, name: str) -> torch.Tensor:
     """Which elements of a list of numbers equal a value."""
-    found, buffer, there = numbers([as_one(items)], f"`{name}`")
-    return torch.logical_and(there[: slots(items)], _equals(found, buffer[: slots(items)], value))
+    return _matches(as_one(items), value, name)
+
+
+def _matches(found: DynamicList, value: Any, name: str) -> torch.Tensor:
+    """Which elements of a list of numbers, of which some may be None, equal a value, which may be None."""
+    there = torch.arange(found.kind.capacity) < found.count
+    if isinstance(value, OptionalValue):
+        are_none = _matches(found, None, name).logical_and(value.present.logical_not())
+        return are_none.logical_or(_matches(found, value.payload, name).logical_and(value.present))
+    if found.kind.leaves == (None,):
+        return there if value is None else torch.zeros_like(there)
+    flags, held = split_flags(found)
+    if value is None:
+        return torch.zeros_like(there) if flags is None else there.logical_and(flags.logical_not())
+    _, buffer, _ = numbers([held], f"`{name}`")
+    same = _equals(held, buffer, value)
+    found_there: torch.Tensor = there.logical_and(same if flags is None else flags.logical_and(same))
+    return found_there
+
+
+def split_flags(found: DynamicList) -> tuple[torch.Tensor | None, DynamicList]:
+    """Which elements of a list are there where others are None, and all elements; None where none may be."""
+    spec = found.kind.spec
+    if spec.type is not structures.OptionalNode:
+        return None, found
+    kind = replace(found.kind, spec=spec.child(1), leaves=found.kind.leaves[1:])
+    return found.buffers[0], DynamicList(kind, found.buffers[1:], found.count)
+
+
+def without_none(found: DynamicList, error: Exception) -> DynamicList:
+    """The elements of a list, where eager raises an error of one that is None."""
+    flags, held = split_flags(found)
+    if flags is None:
+        return found
+    behind = torch.arange(found.kind.capacity) >= found.count
+    runtime_asserts.require(flags.logical_or(behind).all(), error, holds=True)
+    return held
 
 
 def _equals(found: DynamicList, buffer: torch.Tensor, value: Any) -> Any:
@@ -642,6 +681,7 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
         if type(each) is not DynamicList:
             start = start + each
             continue
+        found = without_none(each, TypeError("unsupported operand type(s) for +: 'int' and 'NoneType'"))
         flags = torch.arange(each.kind.capacity) < each.count
 
         def summed(buffer: torch.Tensor, flags: torch.Tensor = flags) -> torch.Tensor:
@@ -650,13 +690,18 @@ def total(items: Iterable[Any], start: Any = 0) -> Any:
             dtype = torch.int64 if buffer.dtype == torch.bool else buffer.dtype
             return torch.where(beside(flags, buffer), buffer, zero).sum(0).to(dtype)
 
-        start = start + each.element(summed)
+        start = start + found.element(summed)
     return start
 
 
 def numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.Tensor, torch.Tensor]:
     """A growing list of numbers, its buffer, and a mask of the filled places."""
     found = whole(list(items))
+    if structures.may_lack(found.kind.spec):
+        raise refusal(
+            f"{functions} of a list whose length a tensor decides, in which some elements may be None",
+            "leave these out first: `[each for each in items if each is not None]`",
+        )
     if not found.kind.spec.is_leaf() or len(found.buffers) != 1 or found.buffers[0].dim() != 1:
         raise refusal(
             f"{functions} of a list whose length a tensor decides, of more than numbers",
@@ -667,7 +712,9 @@ def numbers(items: Iterable[Any], functions: str) -> tuple[DynamicList, torch.Te
 
 def folded(items: Iterable[Any], *, decides: bool) -> torch.Tensor:
     """`any(items)` where a true element decides, else `all(items)`."""
-    _, buffer, there = numbers(items, "`any` or `all`")
+    flags, found = split_flags(whole(list(items)))
+    _, buffer, there = numbers([found], "`any` or `all`")
+    buffer = buffer if flags is None else flags.logical_and(buffer != 0)
     if decides:
         return torch.logical_and(there, buffer != 0).any()
     return torch.logical_or(there.logical_not(), buffer != 0).all()
@@ -715,8 +762,8 @@ def _get_of(table: dict[Any, Any], function: Callable[..., Any]) -> Callable[...
             return function(key, *default)
         there = (torch.tensor(list(among)) == key).any()
         found = conditional.choose(there, lambda: get_element(among, key), lambda: (*default, None)[0])
-        effects.note_chosen(found.payload if isinstance(found, OptionalValue) else found, among.values())
-        return found
+        effects.note_chosen(found, among.values())
+        return found if default else from_origin(found, key, among.values())
 
     return get
 
@@ -827,9 +874,8 @@ _OF_GROWING: Final[dict[str, Callable[..., Any]]] = {
 
 
 def contains(items: Iterable[Any], item: Any) -> torch.Tensor:
-    """`item in items`, of numbers."""
-    found, buffer, there = numbers(items, "`in`")
-    return torch.logical_and(there, _equals(found, buffer, item)).any()
+    """`item in items`, of numbers and None."""
+    return _matches(whole(list(items)), item, "in").any()
 
 
 def equal(left: Any, right: Any) -> torch.Tensor:

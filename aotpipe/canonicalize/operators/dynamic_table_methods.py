@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import operator
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -19,10 +19,17 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import effects, rebinding
 from aotpipe.canonicalize.operators import conditional, dynamic_list_methods, size_keys, unbacked_items
-from aotpipe.canonicalize.operators.dynamic_list_methods import Opened, at_position, rows_at
+from aotpipe.canonicalize.operators.dynamic_list_methods import Chosen, Opened, at_position, rows_at
 from aotpipe.canonicalize.trace import return_values, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import chosen_object, dynamic_list, dynamic_table, host_scalars, trace
-from aotpipe.canonicalize.values.abstract_values import Incompatible, unwrap_present
+from aotpipe.canonicalize.values import (
+    chosen_object,
+    dynamic_list,
+    dynamic_table,
+    host_scalars,
+    structures,
+    trace,
+)
+from aotpipe.canonicalize.values.abstract_values import Incompatible, Leaf, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, beside
 from aotpipe.canonicalize.values.dynamic_table import (
@@ -34,7 +41,7 @@ from aotpipe.canonicalize.values.dynamic_table import (
     part_of,
     segments,
 )
-from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.optional_values import OptionalValue, from_origin
 from aotpipe.canonicalize.values.trace import refusal
 
 Function = Callable[..., Any]
@@ -113,6 +120,13 @@ def _hits(found: DynamicList, row: DynamicList, count: int) -> torch.Tensor:
 
 
 def _check_keys(found: DynamicList, count: int) -> None:
+    # The keys' buffers come first, and those of values after them.
+    roles = zip(structures.roles(found.kind.spec), found.kind.leaves, strict=True)
+    if any(role == "flag" for role, _ in [each for each in roles if isinstance(each[1], Leaf)][:count]):
+        raise refusal(
+            "a dict or a set has keys that a tensor decides, and None among them",
+            "let a number that no key has stand for None, such as -1",
+        )
     if any(not leaf.number for leaf in found.kind.computed[:count]):
         raise refusal(
             "a dict or a set has keys that a tensor decides, and tensors among them",
@@ -161,9 +175,14 @@ def get_item(table: Any, key: Any) -> Any:
         return set_default(table, key, _made(table, key))
     if not table:
         raise runtime_asserts.raised(KeyError)
+    return from_origin(_chosen(*_values_hit(table, key)), key, segments(table))
+
+
+def _values_hit(table: Any, key: Any) -> tuple[DynamicList, torch.Tensor]:
+    """The values of a dict, and which one has a key, which is one of its own."""
     found, hit = _looked_up(table, key)
     runtime_asserts.require(hit.any(), KeyError(), holds=True)
-    return _chosen(part_of(found, 1), hit)
+    return part_of(found, 1), hit
 
 
 def _made(table: defaultdict[Any, Any], key: Any) -> Any:
@@ -181,24 +200,32 @@ def _made(table: defaultdict[Any, Any], key: Any) -> Any:
 
 def _chosen(values: DynamicList, hit: torch.Tensor) -> Any:
     element = at_position(values, _position(hit))
-    effects.note_chosen(element)
+    effects.note_element(element)
     return element
 
 
 def set_item(table: Any, key: Any, value: Any) -> None:
     """`table[key] = value`."""
     held = whole(table)
-    found = _put(held, pair(key, value), is_set=False)
+    found = _put(held, pair(key, unwrap_present(value)), is_set=False)
     _note_names(found, [*held, value])
+    _note_placed([*held, value])
     _fill(table, found)
+
+
+def _note_placed(held: list[Any]) -> None:
+    """Remember what a dict is given that can be changed: it has copies of it from now on."""
+    for each in held:
+        if type(each) is not DynamicList:
+            effects.note_placed(each)
 
 
 def _note_names(found: DynamicList, held: list[Any]) -> None:
     """Remember that eager has tensors among some values in a dict, and not copies of them."""
     copies = [each for each, leaf in zip(found.buffers, found.kind.computed, strict=True) if not leaf.number]
     for copy in copies:
-        for each in pytree.tree_leaves(held):
-            if isinstance(each, torch.Tensor) and not host_scalars.is_host_scalar(each):
+        for each in structures.tensors_in(held):
+            if not host_scalars.is_host_scalar(each):
                 rebinding.note(rebinding.Pair(copy, each))
 
 
@@ -207,7 +234,9 @@ def get(table: Any, key: Any, default: Any = None) -> Any:
     if not table:
         return default
     found, hit = _looked_up(table, key)
-    return _or(part_of(found, 1), hit, default)
+    value = _or(part_of(found, 1), hit, default)
+    # What `get` finds, and `[key]` finds, is there alike.
+    return from_origin(value, key, segments(table)) if default is None else value
 
 
 def _or(values: DynamicList, hit: torch.Tensor, default: Any) -> Any:
@@ -218,18 +247,19 @@ def _or(values: DynamicList, hit: torch.Tensor, default: Any) -> Any:
         both = None
     if default is None or both is None:
         found = conditional.choose(hit.any(), lambda: at_position(values, _position(hit)), lambda: default)
-        effects.note_chosen(found.payload if isinstance(found, OptionalValue) else found, (default,))
+        effects.note_element(found, (default,))
         return found
     element = at_position(both, torch.where(hit.any(), _position(hit), values.count))
-    effects.note_chosen(element, (default,))
+    effects.note_element(element, (default,))
     return element
 
 
 def set_default(table: Any, key: Any, default: Any = None) -> Any:
     """`table.setdefault(key, default)`."""
     held = whole(table)
-    found = _put(held, pair(key, default), is_set=False, keep=True)
+    found = _put(held, pair(key, unwrap_present(default)), is_set=False, keep=True)
     _note_names(found, [*held, default])
+    _note_placed([*held, default])
     _fill(table, found)
     return _chosen(part_of(found, 1), _looked_up(table, key)[1])
 
@@ -523,7 +553,22 @@ class OpenedDict(Opened):
     def part(self, index: Any) -> Any:
         """The element, of which an element or a method is taken at once."""
         index = self._there(index)
-        return self[index] if self._is_of_a_run(index) else super().part(index)
+        if not self._is_of_a_run(index):
+            return super().part(index)
+        if type(self.items) not in (dict, OrderedDict) or not is_dynamic_table(self.items):
+            return self[index]
+        values, hit = _values_hit(self.items, index)
+        element = at_position(values, _position(hit))
+        if not effects.holds_containers(element):
+            return self[index]
+        return Chosen(element, (), partial(self._change_value, element, index))
+
+    def _change_value(self, element: Any, index: Any, change: Callable[[Any], Any]) -> Any:
+        """Change a copy of a value, which takes its place."""
+        effects.check_copies(element)
+        given = change(element)
+        set_item(self.items, index, element)
+        return given
 
     def __getitem__(self, index: Any) -> Any:
         index = self._there(index)

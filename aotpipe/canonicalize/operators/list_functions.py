@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.operators.dynamic_list_methods import numbers, whole
+from aotpipe.canonicalize.operators.dynamic_list_methods import numbers, whole, without_none
 from aotpipe.canonicalize.trace import runtime_asserts
 from aotpipe.canonicalize.values import host_scalars
 from aotpipe.canonicalize.values.abstract_values import Leaf
@@ -32,7 +32,7 @@ def _of_numbers(leaf: Any, buffer: torch.Tensor) -> torch.Tensor:
 
 def as_tensor(items: Iterable[Any], dtype: Any) -> torch.Tensor:
     """`torch.tensor(items)` of a list that grows, of numbers or of tuples or lists of as many numbers."""
-    found = whole(list(items))
+    found = without_none(whole(list(items)), RuntimeError("Could not infer dtype of NoneType"))
     flat = found.kind.spec.type in (tuple, list) and all(
         each.is_leaf() for each in found.kind.spec.children()
     )
@@ -85,7 +85,9 @@ def called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _rows(items: list[Any]) -> torch.Tensor:
-    found = whole(items)
+    found = without_none(
+        whole(items), TypeError("expected Tensor as element 0 in argument 0, but got NoneType")
+    )
     if len(found.buffers) != 1 or not found.kind.spec.is_leaf():
         raise refusal("a list of several tensors per element is stacked", "append each to a list of its own")
     runtime_asserts.require(found.count > 0, RuntimeError("expected a non-empty list of Tensors"), holds=True)

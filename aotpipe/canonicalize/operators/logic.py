@@ -32,7 +32,12 @@ def _joined(left: Any, right: Any, *, all_of: bool, truth: bool = False) -> Any:
     if truth or (_is_truth(left) and _is_truth(right)):
         join = torch.logical_and if all_of else torch.logical_or
         return join(predicate(left), truth_of(right))
-    return _selected(left, right, left) if all_of else _selected(left, left, right)
+    return _selected(left, right, left) if all_of else _selected(left, _where_true(left), right)
+
+
+def _where_true(value: Any) -> Any:
+    """A value where it counts as true: there it is no None."""
+    return value.payload if isinstance(value, optional_values.OptionalValue) else value
 
 
 def _is_truth(value: Any) -> bool:
@@ -88,7 +93,7 @@ def _where_reached(value: Any, operand: Callable[[], Any], *, truth: bool, holds
     """`value and operand()` where it `holds`, else `value or operand()`, with the operand in a branch."""
 
     def plain() -> Any:
-        return truth_of(value) if truth else value
+        return truth_of(value) if truth else value if holds else _where_true(value)
 
     def reached() -> Any:
         return truth_of(torch_functions.asked(operand())) if truth else operand()

@@ -944,18 +944,43 @@ def equal(left: Any, right: Any) -> Any:
     """`left == right`."""
     if any(map(dynamic_table.is_dynamic_table, (left, right))):
         return dynamic_table_methods.equal(left, right)
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, OptionalValue) and other is not None:
+            return _equal_optional(value, other)
     if _is_sequence_traced(left) or _is_sequence_traced(right):
         return _equal_sequences(left, right)
     return _against_none(operator.eq, left, right, wanted=False)
+
+
+def _equal_optional(value: OptionalValue, other: Any) -> Any:
+    """`value == other` of what may be None, and of another value, which may be, too."""
+    # An operator that needs the value would raise: None is compared with anything.
+    if value.is_present:
+        return equal(value.payload, other)
+    present = functools.partial(optional_values.presence, value, wanted=True)
+    same = and_(present, lambda: equal(value.payload, other))
+    if not isinstance(other, OptionalValue):
+        return same
+    return or_(lambda: and_(lambda: is_(value, None), lambda: is_(other, None)), lambda: same)
 
 
 def not_equal(left: Any, right: Any) -> Any:
     """`left != right`."""
     if any(map(dynamic_table.is_dynamic_table, (left, right))):
         return not_(dynamic_table_methods.equal(left, right))
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, OptionalValue) and other is not None:
+            return _unequal_optional(value, other)
     if _is_sequence_traced(left) or _is_sequence_traced(right):
         return not_(_equal_sequences(left, right))
     return _against_none(operator.ne, left, right, wanted=True)
+
+
+def _unequal_optional(value: OptionalValue, other: Any) -> Any:
+    if value.is_present or isinstance(other, OptionalValue):
+        return not_equal(value.payload, other) if value.is_present else not_(_equal_optional(value, other))
+    absent = functools.partial(optional_values.presence, value, wanted=False)
+    return or_(absent, lambda: not_equal(value.payload, other))
 
 
 def _is_sequence_traced(value: Any) -> bool:
@@ -1057,6 +1082,7 @@ def _unpacked_around(value: Any, before: int, after: int) -> list[Any]:
 def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
     item = dynamic_table_methods.known_key(item) if is_on() else item
+    items = items.needed() if isinstance(items, OptionalValue) else items
     items = _gone_through(in_, items) if isinstance(items, _ITERATORS) else items
     if isinstance(items, optional_values.Partial | optional_values.Keys) and not is_staged(item):
         return (items.of if isinstance(items, optional_values.Keys) else items).has(item)
@@ -1073,7 +1099,7 @@ def in_(item: Any, items: Any) -> Any:
     if isinstance(item, tuple) and dynamic_table_methods.is_traced_key(item):
         return logic.folded((equal(item, each) for each in items), decides=True)
     if is_staged(item) or (isinstance(items, list | tuple) and any(map(is_staged, items))):
-        return logic.folded((item is each or item == each for each in items), decides=True)
+        return logic.folded((item is each or equal(item, each) for each in items), decides=True)
     return item in items
 
 

@@ -31,7 +31,7 @@ from aotpipe.canonicalize.operators.dynamic_list_methods import (
     whole,
 )
 from aotpipe.canonicalize.trace import runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import host_scalars, trace
+from aotpipe.canonicalize.values import host_scalars, structures, trace
 from aotpipe.canonicalize.values.abstract_values import Leaf
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, is_dynamic_list, slots
 from aotpipe.canonicalize.values.trace import refusal
@@ -68,7 +68,7 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> Any:
     found = as_one(items)
     if is_dynamic_list(items):
         return [rows_at(found, order, found.count)]
-    held = [leaf for leaf in pytree.tree_leaves(items) if isinstance(leaf, torch.Tensor)]
+    held = structures.tensors_in(items)
     return [selected(found, order[place], held) for place in range(size)]
 
 
@@ -83,6 +83,11 @@ def _compared(found: DynamicList) -> tuple[list[tuple[torch.Tensor, Leaf]], bool
     """
     places: list[int] = []
     unordered = _add_compared(found.kind.spec, 0, places)
+    if unordered is not None and not places and structures.may_lack(found.kind.spec):
+        raise refusal(
+            "a list is ordered in which some elements may be None, where a tensor decides which",
+            "leave these out first: `[each for each in items if each is not None]`",
+        )
     if unordered is not None and not places:
         raise refusal(
             f"a list of objects of {unordered} is ordered, where a tensor decides on its elements",
@@ -200,7 +205,7 @@ def extreme(items: list[Any], *, largest: bool, key: Any = None, **default: Any)
     if not whole(keys).kind.spec.is_leaf():
         # Of those that are equal Python takes the first, as a stable sort does.
         runtime_asserts.require(length(items) > 0, ValueError("arg is an empty sequence"), holds=True)
-        return at_position(whole(sorted_(items, key=key, reverse=largest)), host_scalars.as_int64(0))
+        return _noted(at_position(whole(sorted_(items, key=key, reverse=largest)), host_scalars.as_int64(0)))
     by, buffer, there = numbers(keys, "`min` or `max`")
     runtime_asserts.require(by.count > 0, ValueError("arg is an empty sequence"), holds=True)
     # NaN compares as neither better nor worse, and Python takes another element only where that is better: it
@@ -219,7 +224,13 @@ def extreme(items: list[Any], *, largest: bool, key: Any = None, **default: Any)
         return element
     first = torch.where(there.logical_and(buffer == best), torch.arange(len(there)), len(there)).amin(0)
     position = torch.where(buffer[0] == buffer[0], first, 0)
-    return at_position(whole(items), position)
+    return _noted(at_position(whole(items), position))
+
+
+def _noted(element: Any) -> Any:
+    """An element, which is a copy of one that stays in its list."""
+    effects.note_element(element)
+    return element
 
 
 def sort(items: list[Any], **options: Any) -> None:

@@ -252,7 +252,7 @@ def of(value: Any) -> UnbackedItems | None:
 
         def at(number: Any) -> Any:
             element = dynamic_list_methods.at_position(found, host_scalars.as_int64(number))
-            effects.note_chosen(element)
+            effects.note_element(element)
             return element
 
         return UnbackedItems(found.count, found.kind.capacity, at, has_most=found.is_full)

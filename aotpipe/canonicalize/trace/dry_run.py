@@ -27,9 +27,10 @@ from aotpipe.canonicalize.alias.tensor_storage import AliasSet
 from aotpipe.canonicalize.trace import constants, raised_state, region_sites, torch_functions
 from aotpipe.canonicalize.trace.runtime_asserts import as_size, collected, count_region, sizes_collected
 from aotpipe.canonicalize.values import chosen_object, host_scalars, object_fields, trace
-from aotpipe.canonicalize.values.abstract_values import Variables, is_leaf, is_same, unwrap_present
+from aotpipe.canonicalize.values.abstract_values import Variables, is_same, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.structures import is_leaf
 from aotpipe.canonicalize.values.tensor_subclasses import plain
 
 Values = tuple[Any, ...]

@@ -212,7 +212,7 @@ def _wider(name: str, value: Any, own: AbstractValue, last: AbstractValue) -> Ab
 
 
 def _is_same(left: AbstractValue, right: AbstractValue) -> bool:
-    if left.optional is not right.optional or left.spec != right.spec:
+    if left.spec != right.spec:
         return False
     return all(map(abstract_values.is_same, left.leaves, right.leaves))
 
@@ -285,9 +285,9 @@ def tensors_of(abstracts: Sequence[AbstractValue], names: Sequence[str], after: 
         ExportFailed: One is another tensor than in the run that saw what the region does: it would be lost.
     """
     for abstract, name, value in zip(abstracts, names, after, strict=True):
-        if abstract.optional or abstract.fitted or isinstance(value, Undefined):
+        if abstract.fitted or isinstance(value, Undefined):
             continue
-        pairs = [*zip(abstract.leaves, pytree.tree_leaves(value, abstract_values.is_leaf), strict=False)]
+        pairs = [*zip(abstract.leaves, abstract.places(value), strict=False)]
         if any(isinstance(leaf, torch.Tensor) and leaf is not given for leaf, given in pairs):
             raise refusal(
                 f"{_shown(name)} is another tensor each time that a branch or a loop on a tensor is run",

@@ -40,11 +40,11 @@ from aotpipe.canonicalize.values.abstract_values import (
     AbstractValue,
     Undefined,
     Variables,
-    is_leaf,
     is_same,
 )
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue, assume, assuming
+from aotpipe.canonicalize.values.structures import is_leaf
 from aotpipe.canonicalize.values.tensor_subclasses import plain
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed

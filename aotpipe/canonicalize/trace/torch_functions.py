@@ -90,8 +90,7 @@ def as_tensor(value: Any) -> torch.Tensor:
 def predicate(value: Any) -> torch.Tensor:
     """A traced value as what an `if` makes of it: one bool."""
     if isinstance(value, OptionalValue):
-        held = value.payload
-        return value.present.logical_and(predicate(held)) if is_traced(held) else value.present
+        return value.present.logical_and(truth_of(value.payload))
     if isinstance(value, list | deque | set | dict):
         return dynamic_list.is_filled(dynamic_table.as_list(value))
     if type(value) is ChosenObject:

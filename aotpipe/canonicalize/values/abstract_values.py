@@ -16,9 +16,17 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import chosen_object, host_scalars, object_fields, tensor_subclasses, trace
+from aotpipe.canonicalize.values import (
+    chosen_object,
+    host_scalars,
+    object_fields,
+    structures,
+    tensor_subclasses,
+    trace,
+)
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue
+from aotpipe.canonicalize.values.structures import is_leaf
 from aotpipe.canonicalize.values.tensor_subclasses import Subclass
 
 
@@ -205,13 +213,13 @@ class Leaf:
 class AbstractValue:
     """A variable's structure; its leaves are a `Leaf` where a graph computes them, else their value.
 
-    `optional`: the whole may be None, and is an `OptionalValue` of that structure. `fitted` brings a value
-    into that structure, where it may have another one, and `made` gives the value of that structure.
+    `may_lack`: parts of it may be None (`structures.OptionalNode`). `fitted` brings a value into that
+    structure, where it may have another one, and `made` gives the value of that structure.
     """
 
     spec: pytree.TreeSpec
     leaves: tuple[object, ...]
-    optional: bool = False
+    may_lack: bool = False
     fitted: Callable[[Any], Any] | None = None
     made: Callable[[Any], Any] | None = None
 
@@ -223,48 +231,38 @@ class AbstractValue:
     @property
     def is_constant(self) -> bool:
         """Whether no leaf is computed by the graph."""
-        return not self.optional and not self.computed
+        return not self.computed
 
     def tensors(self, value: Any) -> list[torch.Tensor]:
         """The graph's part of a value of this abstract value."""
-        flag: list[torch.Tensor] = []
-        if self.optional:
-            is_flagged = isinstance(value, OptionalValue)
-            flag = [value.present if is_flagged else torch.full((), value is not None, dtype=torch.bool)]
-        parts = self.parts(self.payload(value))
-        return [*flag, *(tensor for leaf, each in parts for tensor in leaf.of(each))]
-
-    def payload(self, value: Any) -> Any:
-        """A value of this abstract value without its flag; without a value where it is None."""
-        if not self.optional:
-            return value
-        return UNDEFINED if value is None else _held(value)
+        return [tensor for leaf, each in self.parts(value) for tensor in leaf.of(each)]
 
     def parts(self, value: object) -> list[tuple[Leaf, object]]:
         """The leaves that the graph computes, each with its part of a value of this abstract value."""
-        if isinstance(value, Undefined):
-            given = [UNDEFINED] * len(self.leaves)
-        else:
-            given = pytree.tree_leaves(self.fitted(value) if self.fitted else value, is_leaf)
+        given = self.places(self.fitted(value) if self.fitted and not isinstance(value, Undefined) else value)
         return [(leaf, each) for leaf, each in zip(self.leaves, given, strict=True) if isinstance(leaf, Leaf)]
+
+    def places(self, value: object) -> list[Any]:
+        """What a value of that structure has in the places of the leaves."""
+        if isinstance(value, Undefined):
+            return [UNDEFINED] * len(self.leaves)
+        if self.may_lack:
+            return structures.aligned(structures.flatten(value, of_leaves=False), self.spec, UNDEFINED)
+        return pytree.tree_leaves(value, is_leaf)
 
     def value(self, next_tensor: Callable[[], torch.Tensor]) -> Any:
         """The value with the graph's part taken from tensors, in turn."""
-        flag = next_tensor() if self.optional else None
         made = [leaf.taken(next_tensor) if isinstance(leaf, Leaf) else leaf for leaf in self.leaves]
         whole = UNDEFINED if self.leaves == (UNDEFINED,) else pytree.tree_unflatten(made, self.spec)
-        whole = self.made(whole) if self.made else whole
-        return whole if flag is None else OptionalValue(flag, whole)
+        return self.made(whole) if self.made else whole
 
     def stand_ins(self) -> list[torch.Tensor]:
         """Tensors of the kinds that `tensors` gives."""
-        flag = [torch.empty((), dtype=torch.bool)] if self.optional else []
-        return [*flag, *(tensor for leaf in self.computed for tensor in leaf.stand_ins())]
+        return [tensor for leaf in self.computed for tensor in leaf.stand_ins()]
 
 
-def is_leaf(value: object) -> bool:
-    """What is no structure: torch takes None for an empty one."""
-    return value is None or isinstance(value, OptionalValue)
+FLAG: Final = Leaf(torch.bool, (), torch.device("cpu"), number=True)
+"""Whether a part of a structure is there, or None."""
 
 
 def join_values(values: Sequence[object]) -> AbstractValue:
@@ -277,19 +275,24 @@ def join_values(values: Sequence[object]) -> AbstractValue:
     if not known:
         return AbstractValue(pytree.tree_structure(0), (UNDEFINED,))
     missing = len(known) < len(values)
-    there = [_held(value) if _is_whole(value) else value for value in known if value is not None]
-    if len(there) < len(known) or any(map(_is_whole, known)):
-        flat = [pytree.tree_flatten(value, is_leaf) for value in there]
-        if there and not flat[0][1].is_leaf() and all(other == flat[0][1] for _, other in flat[1:]):
-            columns = zip(*(leaves for leaves, _ in flat), strict=True)
-            return AbstractValue(flat[0][1], tuple(join_leaves(each) for each in columns), optional=True)
-    flat = [pytree.tree_flatten(value, is_leaf) for value in known]
-    spec = flat[0][1]
-    if any(other != spec for _, other in flat[1:]):
-        other = next(value for value, (_, each) in zip(known, flat, strict=True) if each != spec)
+    rows = [structures.flatten(value, of_leaves=False) for value in known]
+    spec = structures.unified(rows, of_leaves=False)
+    if spec is None:
+        first = rows[0][1]
+        other = next((value for value, (_, each) in zip(known, rows, strict=True) if each != first), known[0])
         raise _of_other_structures(known[0], other)
-    columns = zip(*(leaves for leaves, _ in flat), strict=True)
-    return AbstractValue(spec, tuple(join_leaves(each, missing=missing, computed=False) for each in columns))
+    columns = zip(*(structures.aligned(row, spec, UNDEFINED) for row in rows), strict=True)
+    pairs = zip(structures.roles(spec), columns, strict=True)
+    leaves = tuple(_join_column(role, column, missing=missing) for role, column in pairs)
+    return AbstractValue(spec, leaves, may_lack=structures.may_lack(spec))
+
+
+def _join_column(role: structures.Role, column: Sequence[Any], *, missing: bool) -> object:
+    if role == "flag":
+        return FLAG
+    if role == "plain":
+        return join_leaves(column, missing=missing, computed=False)
+    return join_leaves([leaf for leaf in column if not isinstance(leaf, Undefined)])
 
 
 def _of_other_structures(one: Any, other: Any) -> Incompatible:
@@ -303,11 +306,6 @@ def _of_other_structures(one: Any, other: Any) -> Incompatible:
 
 def _held(value: Any) -> Any:
     return value.payload if isinstance(value, OptionalValue) else value
-
-
-def _is_whole(value: object) -> bool:
-    """Whether a value is a structure that may be None, as a whole."""
-    return isinstance(value, OptionalValue) and not isinstance(value.payload, torch.Tensor)
 
 
 def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool = True) -> object:

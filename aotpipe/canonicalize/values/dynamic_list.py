@@ -17,9 +17,17 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import abstract_values, host_scalars, object_fields, trace
-from aotpipe.canonicalize.values.abstract_values import AbstractValue, Incompatible, Leaf, is_leaf, is_same
+from aotpipe.canonicalize.values import abstract_values, host_scalars, object_fields, structures, trace
+from aotpipe.canonicalize.values.abstract_values import (
+    UNDEFINED,
+    AbstractValue,
+    Incompatible,
+    Leaf,
+    Undefined,
+    is_same,
+)
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
+from aotpipe.canonicalize.values.structures import is_leaf
 from aotpipe.canonicalize.values.trace import refusal
 
 
@@ -225,19 +233,22 @@ def abstract_of_segments(known: Sequence[Sequence[Any]], capacity: Any) -> tuple
 def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
     object_fields.register(list(segments))
     rows = [
-        (each.kind.spec, each.kind.leaves)
+        (each.kind.leaves, each.kind.spec)
         if type(each) is DynamicList
-        else tuple(reversed(pytree.tree_flatten(each, is_leaf)))
+        else structures.flatten(each, of_leaves=True)
         for each in segments
     ]
-    spec = rows[0][0]
-    if any(other != spec for other, _ in rows[1:]):
+    spec = structures.unified(rows, of_leaves=True)
+    if spec is None:
         raise OtherStructures("holds elements of different structures", code="")
-    columns = zip(*(leaves for _, leaves in rows), strict=True)
-    return Kind(capacity, spec, tuple(map(_column, columns)))
+    columns = zip(*(structures.aligned(row, spec, UNDEFINED) for row in rows), strict=True)
+    return Kind(capacity, spec, tuple(map(_column, structures.roles(spec), columns)))
 
 
-def _column(leaves: Sequence[Any]) -> object:
+def _column(role: structures.Role, column: Sequence[Any]) -> object:
+    if role == "flag":
+        return abstract_values.FLAG
+    leaves = [leaf for leaf in column if not isinstance(leaf, Undefined)]
     held = [leaf for leaf in leaves if isinstance(leaf, Leaf)]
     plain = [leaf for leaf in leaves if not isinstance(leaf, Leaf)]
     if plain:
@@ -256,8 +267,6 @@ def _column(leaves: Sequence[Any]) -> object:
                 raise Incompatible("holds elements of different kinds", code="")
             found = replace(held[0], options=(found,))
         held.append(found)
-    if any(leaf.optional for leaf in held):
-        raise Incompatible("holds None and tensors", code="")
     first = held[0]
     for other in held[1:]:
         if tuple(map(str, other.shape)) != tuple(map(str, first.shape)):
@@ -288,7 +297,7 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
     capacity = int(kind.capacity) if isinstance(kind.capacity, Assumed) else kind.capacity
     split = next((at for at, each in enumerate(items) if type(each) is DynamicList), len(items))
     count: Any = split
-    start = [pytree.tree_leaves(each, is_leaf) for each in items[:split]]
+    start = [_leaves(each, kind) for each in items[:split]]
     at = [index for index, leaf in enumerate(kind.leaves) if isinstance(leaf, Leaf)]
     buffers = [
         _filled(leaf, [_tensor(leaf, row[index]) for row in start], capacity)
@@ -297,7 +306,7 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
     places = torch.arange(capacity)
     for each in items[split:]:
         if type(each) is not DynamicList:
-            row = pytree.tree_leaves(each, is_leaf)
+            row = _leaves(each, kind)
             new = [_tensor(leaf, row[index]) for index, leaf in zip(at, kind.computed, strict=True)]
             buffers = [
                 torch.where(beside(places == count, buffer), value, buffer)
@@ -320,19 +329,39 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
     return DynamicList(kind, buffers, count)
 
 
+def _leaves(element: Any, kind: Kind) -> list[Any]:
+    """The leaves of an element, where those of a kind are."""
+    return structures.aligned(structures.flatten(element, of_leaves=True), kind.spec, UNDEFINED)
+
+
 def _of_kind(found: DynamicList, kind: Kind) -> list[torch.Tensor]:
     """The buffers of a dynamic list, for a kind that has its own leaves or wider ones."""
-    buffers, given = iter(found.buffers), []
-    for own, leaf in zip(found.kind.leaves, kind.leaves, strict=True):
-        buffer = next(buffers) if isinstance(own, Leaf) else None
-        if not isinstance(leaf, Leaf):
-            continue
-        if buffer is None:
-            buffer = _tensor(leaf, own).expand(found.kind.capacity)
-        elif isinstance(own, Leaf) and own.options != leaf.options:
-            buffer = torch.stack([_tensor(leaf, each) for each in own.options])[buffer]
-        given.append(buffer.to(leaf.dtype))
-    return given
+    buffers = iter(found.buffers)
+    own = [_Row(leaf, next(buffers)) if isinstance(leaf, Leaf) else leaf for leaf in found.kind.leaves]
+    places = structures.aligned((own, found.kind.spec), kind.spec, UNDEFINED)
+    return [
+        _wider(leaf, each, found.kind.capacity)
+        for leaf, each in zip(kind.leaves, places, strict=True)
+        if isinstance(leaf, Leaf)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A leaf of a dynamic list, and its buffer."""
+
+    leaf: Leaf
+    buffer: torch.Tensor
+
+
+def _wider(leaf: Leaf, found: Any, capacity: Any) -> torch.Tensor:
+    """The buffer of a leaf for one that has its values, or the same value for each element."""
+    if not isinstance(found, _Row):
+        return _tensor(leaf, found).expand((capacity, *leaf.shape)).to(leaf.dtype)
+    if found.leaf.options != leaf.options:
+        numbers = torch.stack([_tensor(leaf, each) for each in found.leaf.options])
+        return numbers[found.buffer].to(leaf.dtype)
+    return found.buffer.to(leaf.dtype)
 
 
 def _tensor(leaf: Leaf, value: object) -> torch.Tensor:

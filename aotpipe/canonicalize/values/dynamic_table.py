@@ -15,8 +15,9 @@ from typing import Any, Final
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values.abstract_values import AbstractValue, Undefined, is_leaf
+from aotpipe.canonicalize.values.abstract_values import AbstractValue, Undefined
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, abstract_of_segments, fitted
+from aotpipe.canonicalize.values.structures import is_leaf
 
 
 class _Table:

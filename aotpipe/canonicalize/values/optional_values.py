@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.values import trace
+from aotpipe.canonicalize.values import host_scalars, trace
 from aotpipe.canonicalize.values.trace import refusal
 
 _NO_DEFAULT: Final = object()
@@ -32,6 +32,8 @@ class OptionalValue:
         payload: The value; zeros where there is none.
         is_key: Whether it is of a key that is missing, where it is not there.
         name: What it is called where an assert on it fails.
+        origin: The index, and what was indexed, of an element: where another one of the same origin is known
+            to be there, so is this one.
     """
 
     def __init__(
@@ -41,13 +43,15 @@ class OptionalValue:
         self.payload = payload
         self.is_key = is_key
         self.name = name
+        self.origin: tuple[Any, ...] = ()
         trace.watch_calls()
 
     @property
     def is_present(self) -> bool:
         """Whether the path that is traced is taken only where it is there."""
         # Kept by the trace: what this object holds itself may be a state of the model.
-        return id(self) in trace.part(_Present)
+        present = trace.part(_Present)
+        return id(self) in present or any(_is_of(self.origin, each.origin) for each in present.values())
 
     @is_present.setter
     def is_present(self, known: bool) -> None:
@@ -80,6 +84,12 @@ class OptionalValue:
     def __getitem__(self, index: Any) -> Any:
         return self.needed()[index]
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.needed()[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        del self.needed()[index]
+
     def __iter__(self) -> Any:
         return iter(self.needed())
 
@@ -88,6 +98,26 @@ class OptionalValue:
 
     def __bool__(self) -> NoReturn:
         raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
+
+
+def _is_of(one: Any, other: Any) -> bool:
+    """Whether two elements were taken by the same index of the same things."""
+    if type(one) is tuple and type(other) is tuple:
+        return len(one) == len(other) > 0 and all(map(_is_of, one, other))
+    return one is other or (type(one) is type(other) and isinstance(one, int | str) and bool(one == other))
+
+
+def from_origin(value: Any, index: Any, held: Iterable[Any]) -> Any:
+    """Note which index of which things an element is; gives the element.
+
+    A tensor that is written in place is another index afterwards: only numbers, texts and tuples of these
+    count.
+    """
+    parts = index if type(index) is tuple else (index,)
+    is_fixed = all(host_scalars.is_host_scalar(each) or isinstance(each, int | str) for each in parts)
+    if isinstance(value, OptionalValue) and is_fixed:
+        value.origin = (index, *held)
+    return value
 
 
 @dataclass(slots=True)
@@ -129,12 +159,20 @@ def assuming(flag: object, *, holds: bool) -> Iterator[None]:
 
 def assume(flag: object, *, holds: bool) -> list[OptionalValue]:
     """Know from here on what is there by a flag; gives those of which that was not known."""
-    known = trace.part(_Implied).get(id(flag))
-    implied: tuple[OptionalValue, ...] = () if known is None else known[1] if holds else known[2]
+    true, false = _implied_by(flag)
+    implied = true if holds else false
     found = [optional for optional in implied if not optional.is_present]
     for optional in found:
         optional.is_present = True
     return found
+
+
+def _implied_by(flag: object) -> tuple[tuple[OptionalValue, ...], tuple[OptionalValue, ...]]:
+    """The values that are there if a flag is true, and if it is false."""
+    if isinstance(flag, OptionalValue):
+        return (flag,), ()  # None is false
+    known = trace.part(_Implied).get(id(flag))
+    return ((), ()) if known is None else known[1:]
 
 
 def presence(optional: OptionalValue, *, wanted: bool) -> Any:
@@ -152,9 +190,9 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
     only part.
     """
     implied = trace.part(_Implied)
-    known = [implied[id(each)] for each in parts if id(each) in implied]
-    true: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[1])
-    false: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[2])
+    known = [_implied_by(each) for each in parts]
+    true: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[0])
+    false: tuple[OptionalValue, ...] = tuple(optional for each in known for optional in each[1])
     if negated:
         true, false = false, true
     elif len(parts) > 1:

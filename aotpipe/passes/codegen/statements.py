@@ -391,4 +391,4 @@ def _static(shape: Any, node: ast.AST) -> tuple[int, ...]:
 
 
 def _is_optional(form: AbstractValue) -> bool:
-    return form.optional or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves)
+    return form.may_lack or any(isinstance(leaf, Leaf) and leaf.optional for leaf in form.leaves)

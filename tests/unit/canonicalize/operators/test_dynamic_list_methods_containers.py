@@ -248,6 +248,87 @@ def changed_after_it_took_a_place(x):
     return groups[0][0]
 
 
+def rows_above(x):
+    rows = []
+    for value in x:
+        if value > 0:
+            rows.append([value, value])  # noqa: PERF401
+    return rows
+
+
+def changed_in_the_list_after_it_got_a_name(x):
+    rows = rows_above(x)
+    row = rows[0]
+    rows[0][0] = row[0] + 5
+    return row[0]
+
+
+def changed_in_the_list_while_a_loop_has_it(x):
+    rows = rows_above(x)
+    total = x[0] * 0
+    for row in rows:
+        rows[0][0] = rows[0][0] + 5
+        total = total + row[0]
+    return total
+
+
+def changed_by_the_name_of_the_greatest(x):
+    rows = rows_above(x)
+    best = max(rows, key=lambda row: row[0])
+    best[0] = best[0] + 10
+    return sum(row[0] for row in rows)
+
+
+def changed_in_the_list_of_the_greatest(x):
+    rows = rows_above(x)
+    best = max(rows, key=lambda row: row[0])
+    rows[0][0] = rows[0][0] + 10
+    return best[0]
+
+
+def changed_after_it_is_put_into_a_dict(x):
+    table, row = {}, [0, 0]
+    table[int(x[0])] = row
+    row[0] = 5
+    return table[int(x[0])][0]
+
+
+def changed_in_a_dict_under_two_keys(x):
+    table, row = {}, [0, 0]
+    table[int(x[0])] = row
+    table[int(x[1])] = row
+    row = None
+    table[int(x[0])][0] = 5
+    return table[int(x[1])][0]
+
+
+def changed_in_a_dict_that_another_key_has_too(x):
+    table = {int(value): [0, 0] for value in x}
+    table[int(x[0])] = table[int(x[1])]
+    table[int(x[0])][0] = 50
+    return table[int(x[1])][0]
+
+
+def changed_in_a_dict_after_get(x):
+    table = {}
+    for value in x:
+        table[int(value)] = [0, 0]
+    row = table.get(int(x[1]))
+    table[int(x[0])][1] += 1
+    return row[1]
+
+
+def changed_in_a_dict_that_holds_what_a_list_holds(x):
+    table, log = {}, []
+    for value in x:
+        row = [value, 0]
+        table[int(value)] = row
+        log.append(row)
+    for value in x:
+        table[int(value)][1] += 1
+    return sum(count for _, count in log)
+
+
 def changed_in_a_loop(x):
     rows = []
     for value in x:
@@ -265,6 +346,15 @@ def changed_in_a_loop(x):
         changed_after_another_took_its_place,
         changed_after_it_took_a_place,
         changed_in_a_loop,
+        changed_in_the_list_after_it_got_a_name,
+        changed_in_the_list_while_a_loop_has_it,
+        changed_by_the_name_of_the_greatest,
+        changed_in_the_list_of_the_greatest,
+        changed_after_it_is_put_into_a_dict,
+        changed_in_a_dict_under_two_keys,
+        changed_in_a_dict_that_another_key_has_too,
+        changed_in_a_dict_after_get,
+        changed_in_a_dict_that_holds_what_a_list_holds,
     ],
 )
 def test_a_second_name_is_refused(function) -> None:
@@ -329,3 +419,36 @@ def test_a_chosen_module_has_its_attributes_and_its_state() -> None:
     for call in (*CALLS, *CALLS):
         for mine, other in zip(*map(tree_leaves, (model(*call), module(*call))), strict=True):
             torch.testing.assert_close(torch.as_tensor(mine), other, check_dtype=False)
+
+
+def changed_after_another_was_taken(x):
+    rows = [[value, value] for value in x if value > -1]
+    last = rows.pop()
+    rows[0][0] = rows[0][0] + 10
+    return last[0] + rows[0][0]
+
+
+def changed_after_a_loop(x):
+    rows = [[value, value] for value in x if value > -1]
+    total = sum(row[0] for row in rows)
+    rows[0][0] = rows[0][0] + 10
+    return total + rows[0][0]
+
+
+def changed_where_a_dict_has_it(x):
+    table = {}
+    for place, value in enumerate(x.to(torch.int64).tolist()):
+        if value in table:
+            table[value][0] += 1
+            table[value][1] = place
+        else:
+            table[value] = [1, None]
+    counts = sum(count for count, _ in table.values())
+    return len(table), counts, sum(0 if last is None else last for _, last in table.values())
+
+
+@pytest.mark.parametrize(
+    "function", [changed_after_another_was_taken, changed_after_a_loop, changed_where_a_dict_has_it]
+)
+def test_an_element_that_has_no_other_name_is_changed_where_it_is(function) -> None:
+    check(function, *(call for call in CALLS if call[0][0] > 0 or call[0][1] > 0))

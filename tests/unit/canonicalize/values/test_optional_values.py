@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 
 from aotpipe.canonicalize.values import trace
-from aotpipe.canonicalize.values.optional_values import OptionalValue, assuming, imply, presence
+from aotpipe.canonicalize.values.optional_values import (
+    OptionalValue,
+    assume,
+    assuming,
+    from_origin,
+    imply,
+    presence,
+)
 from aotpipe.canonicalize.values.trace import Trace, started
 from tests.unit.canonicalize.trace.agree import check
 from tests.unit.canonicalize.values.asserting import asserting
@@ -89,3 +96,23 @@ def test_what_a_branch_reads_of_a_value_is_asserted_nowhere_else():
         return y
 
     check(model, (torch.tensor([[0.5, 2.0]]),), (torch.tensor([[0.5, -2.0]]),))
+
+
+def test_elements_of_one_index_are_there_together():
+    held = [X, X + 1]
+    with asserting(holds=False):
+        one, again = (from_origin(optional(), 1, held) for _ in range(2))
+        other, written = from_origin(optional(), 0, held), from_origin(optional(), torch.tensor(1), held)
+        changed = from_origin(optional(), 1, [X, X])
+        with assuming(presence(one, wanted=True), holds=True):
+            assert again.is_present
+            assert not any(each.is_present for each in (other, written, changed))
+        assert not again.is_present
+
+
+def test_what_counts_as_true_is_there():
+    with asserting(holds=False):
+        value = optional()
+        assert assume(value, holds=False) == []
+        assert assume(value, holds=True) == [value]
+        assert value.is_present
