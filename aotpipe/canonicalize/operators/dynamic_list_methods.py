@@ -337,7 +337,8 @@ def of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]:
         abstract = abstract_list([items, [*items, more]], slots(items) + 1)
     except Incompatible as error:
         said = f"a list is indexed by what a tensor decides, and {error}"
-        raise refusal(said, _STACK, error.code) from error
+        hint = error.hint if isinstance(error, OtherStructures) else _STACK
+        raise refusal(said, hint, error.code) from error
     if abstract is None or abstract.fitted is None:
         raise refusal("a list is indexed by what a tensor decides, and its elements are no tensors", _STACK)
     (found,), (other,) = abstract.fitted(items), abstract.fitted([more])

@@ -100,7 +100,9 @@ def _forms(*lists: list[Any], more: int = 0) -> list[DynamicList]:
     except Incompatible as error:
         raise refusal(
             f"a dict or a set has keys that a tensor decides, and {error}",
-            "let the keys be numbers or tuples of as many numbers, and the values of one form",
+            error.hint
+            if isinstance(error, dynamic_list.OtherStructures)
+            else "let the keys be numbers or tuples of as many numbers, and the values of one form",
             error.code,
         ) from None
     return [dynamic_list.fitted(each, kind) for each in lists]

@@ -240,9 +240,28 @@ def _kind(segments: Sequence[Any], capacity: Any) -> Kind:
     ]
     spec = structures.unified(rows, of_leaves=True)
     if spec is None:
-        raise OtherStructures("holds elements of different structures", code="")
+        hint = _LENGTHS_HINT if _differ_in_length([spec for _, spec in rows]) else _FORM_HINT
+        raise OtherStructures("holds elements of different structures", hint=hint, code="")
     columns = zip(*(structures.aligned(row, spec, UNDEFINED) for row in rows), strict=True)
     return Kind(capacity, spec, tuple(map(_column, structures.roles(spec), columns)))
+
+
+_FORM_HINT: Final = "give its elements one form: numbers or tensors in the same places"
+_LENGTHS_HINT: Final = (
+    "put pairs into one list in place of lists (`pairs.append((key, value))`), or pad to one length with a "
+    "number that nothing else has"
+)
+
+
+def _differ_in_length(specs: Sequence[pytree.TreeSpec]) -> bool:
+    """Whether the first thing in which structures differ is how long a list or a tuple is."""
+    first = specs[0]
+    if any(spec.type is not first.type for spec in specs):
+        return False
+    if any(spec.num_children != first.num_children for spec in specs):
+        return first.type in (list, tuple)
+    columns = zip(*(spec.children() for spec in specs), strict=True)
+    return any(_differ_in_length(column) for column in columns if any(spec != column[0] for spec in column))
 
 
 def _column(role: structures.Role, column: Sequence[Any]) -> object:

@@ -129,3 +129,18 @@ def test_a_list_of_texts_that_a_tensor_chooses_gets_longer() -> None:
         return len(active), "mid" in active, names.count("high"), "low" in names, names.count("other")
 
     check(model, *((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [-1.0, 4.0, -1.0], [0.0, 0.0, 2.0])))
+
+
+@pytest.mark.parametrize(
+    ("elements", "hint"),
+    [
+        ([[1], [1, 2]], "put pairs into one list"),
+        ([(1, [2]), (1, [2, 3])], "put pairs into one list"),
+        ([(1, 2), [1, 2]], "give its elements one form"),
+        ([{"a": 1}, {"b": 1}], "give its elements one form"),
+    ],
+)
+def test_elements_of_other_lengths_are_refused_with_what_to_do(elements, hint):
+    with pytest.raises(dynamic_list.OtherStructures) as caught:
+        dynamic_list.abstract_of_segments([elements], 4)
+    assert hint in caught.value.hint
