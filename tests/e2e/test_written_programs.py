@@ -30,6 +30,7 @@ from tests.programs.written import (
     inference,
     keeping,
     machines,
+    places,
     practice,
     routines,
     searches,
@@ -47,15 +48,13 @@ QUICK = frozenset(
     "scheduled key_that_may_be_none changed_and_made_anew Alternating "
     "changed_inside_of_a_comprehension changed_by_what_is_added RulesKept asks_whether_it_is_the_list "
     "nonlocal_counters stats_by_name config_by_replace follow_pointers dispatch_by_type "
-    "retry_generator".split()
+    "retry_generator page_table linked_list_order".split()
 )
 # Refused, with what is said.
 REFUSED: dict[str, str] = {
     "TwoNames": "`h` shares memory with `view`, and a call writes to one of them in place",
     "dataclass_reduce": "`an element` is changed in place, and a branch or a loop on a tensor decides",
     "bits_to_int": "needs a tensor's value as a number of Python's",
-    "vad_modes": "holds None and tensors",
-    "greedy_assignment": "`pairs` holds elements of different structures",
     "asks_whether_it_is_the_list": "whether two names have one object is asked",
     "beam_search_dataclass": "holds elements of different structures",
     "TopKRouter": "a text is made of a value",
@@ -74,10 +73,8 @@ REFUSED: dict[str, str] = {
     "OnlineClusters": "a range whose length is known to a run of the graph only",
     "CentroidTracker": "`an element` is changed in place",
     "DroplessFallback": "`an element` is changed in place",
-    "Endpointer": "holds None and tensors",
     "BudgetedExits": "`best` is None on one path and a ExitDecision on another",
     "nms_by_label": "`an element` is changed in place",
-    "pack_best_fit": "holds elements of different structures",
     "bpe_encode": "`pieces` is made of its own parts in each iteration",
 }
 # A call that raises leaves writes in the state, which torch, as it runs an exported program, does not keep.
@@ -91,6 +88,7 @@ __all__ = [
     "inference",
     "keeping",
     "machines",
+    "places",
     "practice",
     "routines",
     "searches",
