@@ -281,6 +281,10 @@ def join_values(values: Sequence[object]) -> AbstractValue:
         first = rows[0][1]
         other = next((value for value, (_, each) in zip(known, rows, strict=True) if each != first), known[0])
         raise _of_other_structures(known[0], other)
+    for inner in () if spec.is_leaf() else spec.children():
+        if (kind := structures.open_beside_none(inner)) is not None:
+            # Each test of one would be a path of its own, and so would each phase of a state that holds it.
+            raise Incompatible(f"is None on one path and a {kind.__name__} on another")
     columns = zip(*(structures.aligned(row, spec, UNDEFINED) for row in rows), strict=True)
     pairs = zip(structures.roles(spec), columns, strict=True)
     leaves = tuple(_join_column(role, column, missing=missing) for role, column in pairs)

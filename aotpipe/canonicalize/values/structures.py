@@ -166,3 +166,14 @@ def roles(spec: pytree.TreeSpec, *, held: bool = False) -> Iterator[Role]:
 def may_lack(spec: pytree.TreeSpec) -> bool:
     """Whether a part of a structure may be None."""
     return "flag" in roles(spec)
+
+
+def open_beside_none(spec: pytree.TreeSpec) -> type | None:
+    """The class of objects that can be changed of which a part of a structure may be one, or None."""
+    children = [] if spec.is_leaf() else spec.children()
+    if _is_node(spec):
+        context = spec.child(1).context
+        # What tells such an object is its class and the names of its attributes.
+        if isinstance(context, tuple) and context and context[0] is spec.child(1).type:
+            return spec.child(1).type  # type: ignore[no-any-return]
+    return next((kind for kind in map(open_beside_none, children) if kind is not None), None)
