@@ -754,7 +754,7 @@ def note_placed(value: Any) -> None:
 
 
 def _containers(value: Any) -> Iterator[Any]:
-    value = value.payload if isinstance(value, OptionalValue) else value
+    value = value.payload_of_optional if isinstance(value, OptionalValue) else value
     if object_fields.is_structure(value):
         if not object_fields.is_frozen(value):
             yield value
@@ -768,7 +768,7 @@ def _containers(value: Any) -> Iterator[Any]:
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
-    old, new = (each.payload if isinstance(each, OptionalValue) else each for each in (old, new))
+    old, new = (each.payload_of_optional if isinstance(each, OptionalValue) else each for each in (old, new))
     if old is new or type(old) is not type(new):
         return
     if type(old) in _CHANGED:

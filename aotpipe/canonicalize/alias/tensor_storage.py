@@ -426,7 +426,7 @@ def _result_tensors(
             yield True, tuple(each for each in tensors if not host_scalars.is_host_scalar(each))
             continue
         for leaf, given in abstract.parts(value):
-            tensor = given.payload if isinstance(given, OptionalValue) else given
+            tensor = given.payload_of_optional if isinstance(given, OptionalValue) else given
             if not leaf.number:
                 yield False, (tensor,) if isinstance(tensor, torch.Tensor) else ()
 

@@ -234,7 +234,7 @@ class Adapter:
             value, part = found[name], self.outputs.flags.get(name)
             present: Any = value is not None
             if isinstance(value, OptionalValue):
-                value, present = value.payload, value.present.clone()
+                value, present = value.payload_of_optional, value.flag_of_optional.clone()
                 if part is None:
                     runtime_asserts.add_assert(present, f"the output {name!r} is None")
                 value = value.clone() if isinstance(value, torch.Tensor) else value
@@ -273,7 +273,9 @@ def _maybe(node: Part, flag: torch.Tensor, held: Any) -> Any:
 
 
 def _mapping(kind: type, items: dict[Any, Any]) -> Any:
-    unsure = {key for key, item in items.items() if isinstance(item, OptionalValue) and item.is_key}
+    unsure = {
+        key for key, item in items.items() if isinstance(item, OptionalValue) and item.is_key_of_optional
+    }
     return Partial(items, unsure) if unsure else kind(items)
 
 
@@ -283,9 +285,9 @@ def _leaves(result: Any) -> Iterator[tuple[str, Any]]:
     for path, leaf in pytrees.leaves(result):
         if isinstance(leaf, Partial):
             raise refusal("a result holds keys that may be missing", "return each by its name")
-        if isinstance(leaf, OptionalValue) and not isinstance(leaf.payload, torch.Tensor):
-            inner = pytrees.leaves(leaf.payload)
-            found += [((*path, *below), OptionalValue(leaf.present, each)) for below, each in inner]
+        if isinstance(leaf, OptionalValue) and not isinstance(leaf.payload_of_optional, torch.Tensor):
+            inner = pytrees.leaves(leaf.payload_of_optional)
+            found += [((*path, *below), OptionalValue(leaf.flag_of_optional, each)) for below, each in inner]
         else:
             found.append((path, leaf))
     labels = pytrees.unique(pytrees.output_name(path) for path, _ in found)

@@ -137,7 +137,7 @@ def _bool(value: Any) -> Any:
 
 
 def _round(value: Any, ndigits: int | None = None) -> Any:
-    value = value.needed() if isinstance(value, OptionalValue) else value
+    value = value.need_optional() if isinstance(value, OptionalValue) else value
     if ndigits is None:
         rounded = value.round() if value.dtype.is_floating_point else value
         return _int(rounded) if host_scalars.is_host_scalar(value) else rounded
@@ -243,8 +243,8 @@ def _operand(value: Any) -> Any:
 def is_instance(value: Any, kinds: Any) -> Any:
     """`isinstance`: a traced number counts as Python's, and an optional value is decided by its flag."""
     if isinstance(value, OptionalValue):
-        wanted = is_instance(value.payload, kinds)
-        if value.is_present or wanted is isinstance(None, kinds):
+        wanted = is_instance(value.payload_of_optional, kinds)
+        if value.is_optional_present or wanted is isinstance(None, kinds):
             return wanted
         return presence(value, wanted=bool(wanted))
     if isinstance(value, kinds) and not host_scalars.is_host_scalar(value):
@@ -417,8 +417,8 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
 def _given(data: Any) -> Any:
     """The data of a tensor, in which torch takes no None."""
     if isinstance(data, OptionalValue):
-        data.require_present(RuntimeError("Could not infer dtype of NoneType"))
-        return _given(data.payload)
+        data.require_optional(RuntimeError("Could not infer dtype of NoneType"))
+        return _given(data.payload_of_optional)
     return type(data)(map(_given, data)) if type(data) in (list, tuple) else data
 
 

@@ -41,7 +41,7 @@ def choose(test: object, then: Callable[[], T], other: Callable[[], T]) -> T:
 
 def either(optional: OptionalValue, then: Callable[[], T], other: Callable[[], T]) -> T:
     """`then()` where a value is present, else `other()`."""
-    if optional.is_present:
+    if optional.is_optional_present:
         return then()
     return _branch(optional_values.presence(optional, wanted=True), then, other, "the result")
 
@@ -116,13 +116,13 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             {key: value if each is optional else each for key, each in kwargs.items()},
         )
 
-    if optional.is_present:
-        return with_(optional.payload)
+    if optional.is_optional_present:
+        return with_(optional.payload_of_optional)
     if not _takes_none(function, args, kwargs, optional):
         name = getattr(function, "__name__", "a function")
-        optional.require_present(TypeError(f"{name} takes no None"))
-        return with_(optional.payload)
-    return either(optional, lambda: with_(optional.payload), lambda: with_(None))
+        optional.require_optional(TypeError(f"{name} takes no None"))
+        return with_(optional.payload_of_optional)
+    return either(optional, lambda: with_(optional.payload_of_optional), lambda: with_(None))
 
 
 def _takes_none(
@@ -131,7 +131,7 @@ def _takes_none(
     def tried(value: Any) -> Any:
         if value is optional:
             return None
-        return value.payload if isinstance(value, OptionalValue) else value
+        return value.payload_of_optional if isinstance(value, OptionalValue) else value
 
     if function in INDEXING:
         return False  # a None in an index adds a dim, which no path of a program can have for itself
@@ -144,7 +144,9 @@ def _takes_none(
 
 
 def _known(value: Any) -> Any:
-    return value.payload if isinstance(value, OptionalValue) and value.is_present else value
+    return (
+        value.payload_of_optional if isinstance(value, OptionalValue) and value.is_optional_present else value
+    )
 
 
 def may_lack(value: Any, depth: int = _DEPTH) -> bool:

@@ -402,7 +402,11 @@ def _element_or_object(items: list[Any], position: torch.Tensor) -> Any:
     is_called = all(callable(each) and not isinstance(each, torch.Tensor) for each in items)
     if is_called or all(map(is_object, items)):
         return ChosenObject(items, position)
-    held = [each.payload if isinstance(each, OptionalValue) else each for each in items if each is not None]
+    held = [
+        each.payload_of_optional if isinstance(each, OptionalValue) else each
+        for each in items
+        if each is not None
+    ]
     if len(items) <= _MOST_PATHS and held and all(type(each) in (list, dict, deque) for each in held):
         # A copy of one that is changed under another name is refused: the trace made anew has itself. Not of
         # an object: its attribute is a variable of the branch, of whatever object the name has after it.
@@ -623,8 +627,10 @@ def _matches(found: DynamicList, value: Any, name: str) -> torch.Tensor:
     """Which elements of a list of numbers, of which some may be None, equal a value, which may be None."""
     there = torch.arange(found.kind.capacity) < found.count
     if isinstance(value, OptionalValue):
-        are_none = _matches(found, None, name).logical_and(value.present.logical_not())
-        return are_none.logical_or(_matches(found, value.payload, name).logical_and(value.present))
+        are_none = _matches(found, None, name).logical_and(value.flag_of_optional.logical_not())
+        return are_none.logical_or(
+            _matches(found, value.payload_of_optional, name).logical_and(value.flag_of_optional)
+        )
     if found.kind.leaves == (None,):
         return there if value is None else torch.zeros_like(there)
     flags, held = split_flags(found)

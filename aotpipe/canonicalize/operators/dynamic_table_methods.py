@@ -593,8 +593,8 @@ class OpenedDict(Opened):
     def _there(self, index: Any) -> Any:
         """A key that is read, which is no None where the dict has none."""
         if isinstance(index, OptionalValue) and None not in self.items:
-            index.require_present(KeyError(None))
-            return known_key(index.payload)
+            index.require_optional(KeyError(None))
+            return known_key(index.payload_of_optional)
         return known_key(index)
 
     def is_filled(self, index: Any) -> bool:

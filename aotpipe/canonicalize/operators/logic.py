@@ -37,7 +37,7 @@ def _joined(left: Any, right: Any, *, all_of: bool, truth: bool = False) -> Any:
 
 def _where_true(value: Any) -> Any:
     """A value where it counts as true: there it is no None."""
-    return value.payload if isinstance(value, optional_values.OptionalValue) else value
+    return value.payload_of_optional if isinstance(value, optional_values.OptionalValue) else value
 
 
 def _is_truth(value: Any) -> bool:
@@ -209,7 +209,7 @@ def _first_of(pairs: Iterable[tuple[Function, Function]], default: tuple[Any, ..
     if not default:
         runtime_asserts.require(truth_of(is_found), StopIteration(), holds=True)
     is_there = isinstance(value, optional_values.OptionalValue) and not default
-    return value.payload if is_there else value
+    return value.payload_of_optional if is_there else value
 
 
 def _unknown() -> Iterator[Any]:

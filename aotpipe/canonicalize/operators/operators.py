@@ -590,7 +590,9 @@ def _dispatched(function: Any, dispatch: Function, args: tuple[Any, ...], kwargs
     if not isinstance(first, OptionalValue):
         return call(dispatch(builtin_calls.class_of(first)), *args, **kwargs)
     given = functools.partial(call, function)
-    there, nothing = (functools.partial(given, each, *rest, **kwargs) for each in (first.payload, None))
+    there, nothing = (
+        functools.partial(given, each, *rest, **kwargs) for each in (first.payload_of_optional, None)
+    )
     return conditional.either(first, there, nothing)
 
 
@@ -902,7 +904,7 @@ def _against_none(plain: Function, left: Any, right: Any, *, wanted: bool) -> An
     """Whether a value that may be None is there, as `wanted`, if it is compared with None; else as it is."""
     for value, other in ((left, right), (right, left)):
         if isinstance(value, OptionalValue) and other is None:
-            return wanted if value.is_present else optional_values.presence(value, wanted=wanted)
+            return wanted if value.is_optional_present else optional_values.presence(value, wanted=wanted)
     return plain(left, right)
 
 
@@ -955,10 +957,10 @@ def equal(left: Any, right: Any) -> Any:
 def _equal_optional(value: OptionalValue, other: Any) -> Any:
     """`value == other` of what may be None, and of another value, which may be, too."""
     # An operator that needs the value would raise: None is compared with anything.
-    if value.is_present:
-        return equal(value.payload, other)
+    if value.is_optional_present:
+        return equal(value.payload_of_optional, other)
     present = functools.partial(optional_values.presence, value, wanted=True)
-    same = and_(present, lambda: equal(value.payload, other))
+    same = and_(present, lambda: equal(value.payload_of_optional, other))
     if not isinstance(other, OptionalValue):
         return same
     return or_(lambda: and_(lambda: is_(value, None), lambda: is_(other, None)), lambda: same)
@@ -977,10 +979,14 @@ def not_equal(left: Any, right: Any) -> Any:
 
 
 def _unequal_optional(value: OptionalValue, other: Any) -> Any:
-    if value.is_present or isinstance(other, OptionalValue):
-        return not_equal(value.payload, other) if value.is_present else not_(_equal_optional(value, other))
+    if value.is_optional_present or isinstance(other, OptionalValue):
+        return (
+            not_equal(value.payload_of_optional, other)
+            if value.is_optional_present
+            else not_(_equal_optional(value, other))
+        )
     absent = functools.partial(optional_values.presence, value, wanted=False)
-    return or_(absent, lambda: not_equal(value.payload, other))
+    return or_(absent, lambda: not_equal(value.payload_of_optional, other))
 
 
 def _is_sequence_traced(value: Any) -> bool:
@@ -1082,7 +1088,7 @@ def _unpacked_around(value: Any, before: int, after: int) -> list[Any]:
 def in_(item: Any, items: Any) -> Any:
     """`item in items`."""
     item = dynamic_table_methods.known_key(item) if is_on() else item
-    items = items.needed() if isinstance(items, OptionalValue) else items
+    items = items.need_optional() if isinstance(items, OptionalValue) else items
     items = _gone_through(in_, items) if isinstance(items, _ITERATORS) else items
     if isinstance(items, optional_values.Partial | optional_values.Keys) and not is_staged(item):
         return (items.of if isinstance(items, optional_values.Keys) else items).has(item)

@@ -241,8 +241,12 @@ def _hook(hook: Hook, _: bool) -> Hook:
 def _pre_hook(hook: Hook, with_kwargs: bool) -> Hook:
     def joined(module: Any, *given: Any) -> Any:
         result = hook(module, *given)
-        if isinstance(result, OptionalValue) and not with_kwargs and not isinstance(result.payload, tuple):
-            result = OptionalValue(result.present, (result.payload,))
+        if (
+            isinstance(result, OptionalValue)
+            and not with_kwargs
+            and not isinstance(result.payload_of_optional, tuple)
+        ):
+            result = OptionalValue(result.flag_of_optional, (result.payload_of_optional,))
         return _either(result, given if with_kwargs else given[0])
 
     return joined
@@ -251,7 +255,7 @@ def _pre_hook(hook: Hook, with_kwargs: bool) -> Hook:
 def _either(result: Any, otherwise: Any) -> Any:
     if not isinstance(result, OptionalValue):
         return result
-    return conditional.either(result, lambda: result.payload, lambda: otherwise)
+    return conditional.either(result, lambda: result.payload_of_optional, lambda: otherwise)
 
 
 def deciding(error: BaseException) -> list[FunctionType]:

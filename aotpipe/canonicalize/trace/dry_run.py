@@ -171,8 +171,8 @@ _TOTAL: Final = frozenset(
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
     for leaf in pytree.tree_leaves(values, is_leaf):
         if isinstance(leaf, OptionalValue):
-            yield leaf.present
-            yield from _tensors_in(leaf.payload)
+            yield leaf.flag_of_optional
+            yield from _tensors_in(leaf.payload_of_optional)
         elif type(leaf) is ChosenObject:
             yield chosen_object.parts(leaf)[1]
         elif isinstance(leaf, torch.Tensor):
@@ -274,7 +274,7 @@ def _is_left(before: Any, after: Any) -> bool:
 def _payloads(value: Any) -> Any:
     """A value with what may be None in the place of the flag that goes with it."""
     return pytree.tree_map(
-        lambda leaf: _payloads(leaf.payload) if isinstance(leaf, OptionalValue) else leaf,
+        lambda leaf: _payloads(leaf.payload_of_optional) if isinstance(leaf, OptionalValue) else leaf,
         value,
         is_leaf=is_leaf,
     )

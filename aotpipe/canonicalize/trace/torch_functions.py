@@ -79,7 +79,7 @@ def as_tensor(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, OptionalValue):
-        return as_tensor(value.needed())
+        return as_tensor(value.need_optional())
     if type(value) is ChosenObject:
         return as_tensor(value.number())
     kind = torch.int64 if isinstance(value, torch.SymInt) else torch.get_default_dtype()
@@ -90,7 +90,7 @@ def as_tensor(value: Any) -> torch.Tensor:
 def predicate(value: Any) -> torch.Tensor:
     """A traced value as what an `if` makes of it: one bool."""
     if isinstance(value, OptionalValue):
-        return value.present.logical_and(truth_of(value.payload))
+        return value.flag_of_optional.logical_and(truth_of(value.payload_of_optional))
     if isinstance(value, list | deque | set | dict):
         return dynamic_list.is_filled(dynamic_table.as_list(value))
     if type(value) is ChosenObject:

@@ -106,7 +106,9 @@ def unwrap_present(values: Any) -> Any:
     """Values with what is known to be there in place of what may be None."""
     return pytree.tree_map(
         lambda leaf: (
-            unwrap_present(leaf.payload) if isinstance(leaf, OptionalValue) and leaf.is_present else leaf
+            unwrap_present(leaf.payload_of_optional)
+            if isinstance(leaf, OptionalValue) and leaf.is_optional_present
+            else leaf
         ),
         values,
         is_leaf=is_leaf,
@@ -153,7 +155,7 @@ class Leaf:
         if not self.optional:
             return self._sized(value)
         if isinstance(value, OptionalValue):
-            return [value.present, *self._sized(value.payload)]
+            return [value.flag_of_optional, *self._sized(value.payload_of_optional)]
         present = not isinstance(value, Undefined) and value is not None
         flag = torch.full((), present, dtype=torch.bool, device=self.device)
         return [flag, *self._sized(value if present else UNDEFINED)]
@@ -309,7 +311,7 @@ def _of_other_structures(one: Any, other: Any) -> Incompatible:
 
 
 def _held(value: Any) -> Any:
-    return value.payload if isinstance(value, OptionalValue) else value
+    return value.payload_of_optional if isinstance(value, OptionalValue) else value
 
 
 def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool = True) -> object:

@@ -27,74 +27,78 @@ _NO_DEFAULT: Final = object()
 class OptionalValue:
     """A value that is None unless a traced flag says otherwise; it is used as what it holds.
 
+    Its own names are long, so that they hide no attribute of an object that it holds.
+
     Attributes:
-        present: The flag, a bool of no dimensions.
-        payload: The value; zeros where there is none.
-        is_key: Whether it is of a key that is missing, where it is not there.
-        name: What it is called where an assert on it fails.
-        origin: The index, and what was indexed, of an element: where another one of the same origin is known
-            to be there, so is this one.
+        flag_of_optional: The flag, a bool of no dimensions.
+        payload_of_optional: The value; zeros where there is none.
+        is_key_of_optional: Whether it is of a key that is missing, where it is not there.
+        name_of_optional: What it is called where an assert on it fails.
+        origin_of_optional: The index, and what was indexed, of an element: where another one of the same
+            origin is known to be there, so is this one.
     """
 
     def __init__(
         self, present: torch.Tensor, payload: Any, *, is_key: bool = False, name: str = "a value"
     ) -> None:
-        self.present = present
-        self.payload = payload
-        self.is_key = is_key
-        self.name = name
-        self.origin: tuple[Any, ...] = ()
+        self.flag_of_optional = present
+        self.payload_of_optional = payload
+        self.is_key_of_optional = is_key
+        self.name_of_optional = name
+        self.origin_of_optional: tuple[Any, ...] = ()
         trace.watch_calls()
 
     @property
-    def is_present(self) -> bool:
+    def is_optional_present(self) -> bool:
         """Whether the path that is traced is taken only where it is there."""
         # Kept by the trace: what this object holds itself may be a state of the model.
         present = trace.part(_Present)
-        return id(self) in present or any(_is_of(self.origin, each.origin) for each in present.values())
+        return id(self) in present or any(
+            _is_of(self.origin_of_optional, each.origin_of_optional) for each in present.values()
+        )
 
-    @is_present.setter
-    def is_present(self, known: bool) -> None:
+    @is_optional_present.setter
+    def is_optional_present(self, known: bool) -> None:
         present = trace.part(_Present)
         present.pop(id(self), None)
         if known:
             present[id(self)] = self
 
-    def require_present(self, error: Exception) -> None:
+    def require_optional(self, error: Exception) -> None:
         """Eager raises an error where it is not there."""
-        if not self.is_present:
-            self.is_present = trace.operators().require(self.present, error)
+        if not self.is_optional_present:
+            self.is_optional_present = trace.operators().require(self.flag_of_optional, error)
 
-    def needed(self) -> Any:
+    def need_optional(self) -> Any:
         """The value, for what takes no None."""
-        self.require_present(TypeError(f"{self.name} is None"))
-        return self.payload
+        self.require_optional(TypeError(f"{self.name_of_optional} is None"))
+        return self.payload_of_optional
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = pytree.tree_map_only(cls, cls.needed, (args, kwargs or {}))
+        args, kwargs = pytree.tree_map_only(cls, cls.need_optional, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.payload, name)
+        found = getattr(self.payload_of_optional, name)
         if not name.startswith("__") and not trace.part(_Looks).count:
-            self.require_present(AttributeError(f"None has no {name}"))
+            self.require_optional(AttributeError(f"None has no {name}"))
         return found
 
     def __getitem__(self, index: Any) -> Any:
-        return self.needed()[index]
+        return self.need_optional()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.needed()[index] = value
+        self.need_optional()[index] = value
 
     def __delitem__(self, index: Any) -> None:
-        del self.needed()[index]
+        del self.need_optional()[index]
 
     def __iter__(self) -> Any:
-        return iter(self.needed())
+        return iter(self.need_optional())
 
     def __len__(self) -> int:
-        return len(self.needed())
+        return len(self.need_optional())
 
     def __bool__(self) -> NoReturn:
         raise RuntimeError("data-dependent: whether a value is None is known to a run of the graph only")
@@ -116,7 +120,7 @@ def from_origin(value: Any, index: Any, held: Iterable[Any]) -> Any:
     parts = index if type(index) is tuple else (index,)
     is_fixed = all(host_scalars.is_host_scalar(each) or isinstance(each, int | str) for each in parts)
     if isinstance(value, OptionalValue) and is_fixed:
-        value.origin = (index, *held)
+        value.origin_of_optional = (index, *held)
     return value
 
 
@@ -154,16 +158,16 @@ def assuming(flag: object, *, holds: bool) -> Iterator[None]:
         yield
     finally:
         for optional in found:
-            optional.is_present = False
+            optional.is_optional_present = False
 
 
 def assume(flag: object, *, holds: bool) -> list[OptionalValue]:
     """Know from here on what is there by a flag; gives those of which that was not known."""
     true, false = _implied_by(flag)
     implied = true if holds else false
-    found = [optional for optional in implied if not optional.is_present]
+    found = [optional for optional in implied if not optional.is_optional_present]
     for optional in found:
-        optional.is_present = True
+        optional.is_optional_present = True
     return found
 
 
@@ -177,7 +181,7 @@ def _implied_by(flag: object) -> tuple[tuple[OptionalValue, ...], tuple[Optional
 
 def presence(optional: OptionalValue, *, wanted: bool) -> Any:
     """Whether a value is there, or whether it is None, as a traced flag."""
-    flag = optional.present.clone() if wanted else optional.present.logical_not()
+    flag = optional.flag_of_optional.clone() if wanted else optional.flag_of_optional.logical_not()
     implied = trace.part(_Implied)
     implied[id(flag)] = (flag, (optional,), ()) if wanted else (flag, (), (optional,))
     return flag
@@ -204,7 +208,7 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
 
 def _of_payloads(function: Callable[..., Any], step: int = 1) -> Callable[..., Any]:
     return lambda *operands: function(
-        *(each.needed() if isinstance(each, OptionalValue) else each for each in operands[::step])
+        *(each.need_optional() if isinstance(each, OptionalValue) else each for each in operands[::step])
     )
 
 
@@ -216,7 +220,7 @@ for _name in _INFIX:
 
 
 def _unhashable(value: OptionalValue) -> NoReturn:
-    said = f"{value.name} is a key of a dict or a set, and may be None, where a tensor decides"
+    said = f"{value.name_of_optional} is a key of a dict or a set, and may be None, where a tensor decides"
     raise refusal(said, "ask `is not None` first", "paths-differ")
 
 
@@ -245,15 +249,15 @@ class Partial(dict[Any, Any]):
         value = dict.get(self, key)
         return (
             value
-            if key in self.unsure and isinstance(value, OptionalValue) and not value.is_present
+            if key in self.unsure and isinstance(value, OptionalValue) and not value.is_optional_present
             else None
         )
 
     def __getitem__(self, key: Any) -> Any:
         value = dict.__getitem__(self, key)
         if key in self.unsure and isinstance(value, OptionalValue):
-            value.require_present(KeyError(key))
-            return value.payload
+            value.require_optional(KeyError(key))
+            return value.payload_of_optional
         return value
 
     def __contains__(self, key: object) -> bool:
@@ -269,7 +273,7 @@ class Partial(dict[Any, Any]):
             return self[key] if dict.__contains__(self, key) else default
         if default is None:
             return optional
-        return trace.operators().either(optional, lambda: optional.payload, lambda: default)
+        return trace.operators().either(optional, lambda: optional.payload_of_optional, lambda: default)
 
     def pop(self, key: Any, default: Any = _NO_DEFAULT) -> Any:
         """The value of a key that is missing from then on."""
@@ -330,5 +334,7 @@ class Keys(KeysView[Any]):
 
 def of_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     """`**kwargs` of a function, of which some may be missing."""
-    unsure = {key for key, value in kwargs.items() if isinstance(value, OptionalValue) and value.is_key}
+    unsure = {
+        key for key, value in kwargs.items() if isinstance(value, OptionalValue) and value.is_key_of_optional
+    }
     return Partial(kwargs, unsure) if unsure else kwargs

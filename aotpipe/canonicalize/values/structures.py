@@ -60,11 +60,11 @@ def flatten(value: Any, *, of_leaves: bool) -> Flat:
     def node(leaf: Any) -> Any:
         if not isinstance(leaf, OptionalValue):
             return leaf
-        present, payload = leaf.present, leaf.payload
+        present, payload = leaf.flag_of_optional, leaf.payload_of_optional
         while isinstance(payload, OptionalValue):
-            present, payload = present.logical_and(payload.present), payload.payload
+            present, payload = present.logical_and(payload.flag_of_optional), payload.payload_of_optional
         if not of_leaves and pytree.tree_structure(payload, is_leaf).is_leaf():
-            return leaf if payload is leaf.payload else OptionalValue(present, payload)
+            return leaf if payload is leaf.payload_of_optional else OptionalValue(present, payload)
         return OptionalNode(present, pytree.tree_map(node, payload, is_leaf=is_leaf))
 
     return pytree.tree_flatten(pytree.tree_map(node, value, is_leaf=is_leaf), is_leaf)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 
 from aotpipe.canonicalize.values import trace
@@ -35,6 +37,14 @@ def test_it_is_used_as_what_it_holds():
         assert len(value) == 3
 
 
+def test_it_hides_no_attribute_of_what_it_holds():
+    names = "flag is_key is_present name needed origin payload present require_present".split()
+    held = SimpleNamespace(**{name: at for at, name in enumerate(names)})
+    with asserting(holds=True):
+        value = OptionalValue(torch.tensor(True), held)
+        assert [getattr(value, name) for name in names] == [*range(len(names))]
+
+
 def test_where_eager_would_raise_it_asserts_that_it_is_there():
     with asserting(holds=False) as said:
         value = optional()
@@ -44,10 +54,10 @@ def test_where_eager_would_raise_it_asserts_that_it_is_there():
         with assuming(presence(value, wanted=True), holds=True):
             _ = value + 1
         assert len(said) == 4
-        assert not value.is_present
+        assert not value.is_optional_present
     with asserting(holds=True):
         _ = value + 1
-        assert value.is_present
+        assert value.is_optional_present
 
 
 def test_flags_of_flags_say_what_is_there():
@@ -59,14 +69,14 @@ def test_flags_of_flags_say_what_is_there():
         either = imply(is_a.logical_or(is_b), is_a, is_b, all_of=False)
         assert trace.current().watches_calls
         with assuming(both, holds=True):
-            assert a.is_present
-            assert b.is_present
+            assert a.is_optional_present
+            assert b.is_optional_present
         for flag, holds in ((both, False), (either, True), (either, False)):
             with assuming(flag, holds=holds):
-                assert not a.is_present
-                assert not b.is_present
+                assert not a.is_optional_present
+                assert not b.is_optional_present
         with assuming(no_b, holds=False):
-            assert b.is_present
+            assert b.is_optional_present
     assert not trace.current().watches_calls
 
 
@@ -105,9 +115,9 @@ def test_elements_of_one_index_are_there_together():
         other, written = from_origin(optional(), 0, held), from_origin(optional(), torch.tensor(1), held)
         changed = from_origin(optional(), 1, [X, X])
         with assuming(presence(one, wanted=True), holds=True):
-            assert again.is_present
-            assert not any(each.is_present for each in (other, written, changed))
-        assert not again.is_present
+            assert again.is_optional_present
+            assert not any(each.is_optional_present for each in (other, written, changed))
+        assert not again.is_optional_present
 
 
 def test_what_counts_as_true_is_there():
@@ -115,4 +125,4 @@ def test_what_counts_as_true_is_there():
         value = optional()
         assert assume(value, holds=False) == []
         assert assume(value, holds=True) == [value]
-        assert value.is_present
+        assert value.is_optional_present

@@ -66,7 +66,7 @@ def test_both_values_are_found_again(one: Any, other: Any) -> None:
 
 def plain(value: Any) -> Any:
     if isinstance(value, OptionalValue):
-        return plain(value.payload) if value.present else None
+        return plain(value.payload_of_optional) if value.flag_of_optional else None
     if isinstance(value, tuple):
         return tuple(map(plain, value))
     return {key: plain(each) for key, each in value.items()} if isinstance(value, dict) else value
@@ -90,4 +90,4 @@ def test_leaves_that_may_be_none_stay_leaves_where_no_node_is_asked_for() -> Non
     leaves, spec = flatten([optional, (None, 1)], of_leaves=False)
     assert leaves == [optional, None, 1]
     assert not may_lack(spec)
-    assert structures.tensors_in([optional])[1] is optional.payload
+    assert structures.tensors_in([optional])[1] is optional.payload_of_optional
