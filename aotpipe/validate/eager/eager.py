@@ -43,7 +43,7 @@ _NOISE_PERIOD: Final = 2**15
 
 
 class EagerFailed(Exception):
-    """The model raised on an input; its own exception is the cause."""
+    """The model raised on an input, or gave a whole number that no program holds."""
 
 
 class OtherResults(ValueError):
@@ -263,6 +263,8 @@ def _array(leaf: Any, spec: TensorSpec | None) -> Array | None:
     if sizes and len(sizes) == len(spec.dims):
         found = np.full(sizes, found)
     wanted = numpy_dtype(spec.dtype)
+    if isinstance(leaf, int) and wanted.kind in "iu" and not -(1 << 63) <= leaf < 1 << 63:
+        raise EagerFailed(f"OverflowError: {wanted} does not hold the result {leaf}")
     with np.errstate(all="ignore"):
         number = found.astype(wanted)
     is_rounded = isinstance(leaf, float) and is_inexact(wanted)

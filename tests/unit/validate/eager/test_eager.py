@@ -270,6 +270,19 @@ def test_what_the_model_raises_is_told_apart() -> None:
         Eager([entry]).infer({"x": np.ones((1, 5), np.float32)})
 
 
+def test_a_whole_number_that_no_program_holds_is_told_as_an_error() -> None:
+    class Power(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> int:
+            return 10 ** int(x)
+
+    entry = _entry(Power(), torch.tensor(3), inputs=("x",), outputs=("y",))
+    signature = Signature(inputs=(TensorSpec.parse("x: int64[]"),), outputs=(TensorSpec.parse("y: int64[]"),))
+    eager = Eager([entry], {entry.name: signature})
+    assert eager.infer({"x": np.array(18)})["y"] == 10**18
+    with pytest.raises(EagerFailed, match="OverflowError: int64 does not hold the result 10000"):
+        eager.infer({"x": np.array(19)})
+
+
 def test_control_flow_runs_its_branches_without_a_compiler() -> None:
     sums = []
 
