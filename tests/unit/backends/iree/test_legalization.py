@@ -13,6 +13,7 @@ import torch
 import aotpipe
 from aotpipe.backends.iree import legalization
 from aotpipe.backends.iree.tuning import (
+    bags,
     convolution,
     kernels,
     layouts,
@@ -25,15 +26,22 @@ from aotpipe.canonicalize import canonicalize
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
 from aotpipe.passes import legalize, split_reductions
+from aotpipe.passes.decompositions import norm
 from tests.unit.passes.ranges.programs import Program, aten
 
 CONVOLUTION = torch.ops.aten.convolution.default
 
 
-def test_convolutions_what_reads_them_and_long_sums_differ() -> None:
+BAGS = (torch.ops.aten._embedding_bag.default, torch.ops.aten._embedding_bag_forward_only.default)
+
+
+def test_convolutions_bags_what_reads_them_and_long_sums_differ() -> None:
     on_cpu, on_gpu = dict(legalization.CPU.decompositions()), dict(legalization.GPU.decompositions())
     assert on_cpu.pop(CONVOLUTION) is convolution.on_cpu
     assert on_gpu.pop(CONVOLUTION) is convolution.on_gpu
+    for op in BAGS:
+        assert on_cpu.pop(op) is bags.embedding_bag
+        assert on_gpu.pop(op) is norm.embedding_bag
     assert on_cpu == on_gpu
     for field in fields(legalization.CPU):
         if field.name not in ("decompositions", "program_passes", "entry_passes"):
