@@ -37,7 +37,8 @@ class Arena:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._map: mmap.mmap | None = None
-        self.view = memoryview(b"")
+        # What has no elements is written, too, and may come first.
+        self.view = memoryview(bytearray())
 
     @classmethod
     def new(cls) -> Arena:
@@ -75,7 +76,7 @@ class Arena:
 
     def close(self) -> None:
         """Release the file; maps are released with the last view of them."""
-        self.view = memoryview(b"")
+        self.view = memoryview(bytearray())
         self._map = None
         os.close(self.fd)
 

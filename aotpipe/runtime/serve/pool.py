@@ -20,7 +20,15 @@ from typing import Any, Final, cast
 
 from aotpipe import errors
 from aotpipe.core.dtypes import numpy_dtype
-from aotpipe.errors import AotpipeError, NotReady, ProgramCrashed, QueueFull, UnknownModel
+from aotpipe.errors import (
+    AotpipeError,
+    InputShape,
+    NotReady,
+    ProgramCrashed,
+    QueueFull,
+    ServeError,
+    UnknownModel,
+)
 from aotpipe.runtime import process
 from aotpipe.runtime.serve.channel import SLOTS, Arena, Unpacker, packed
 from aotpipe.runtime.serve.scheduler import (
@@ -137,18 +145,25 @@ class _Worker(asyncio.Protocol):
                     call.spans.sent()
         try:
             view = self._requests[slot].reserve(size)
+            for offset, tensor in writes:
+                view[offset : offset + tensor.nbytes] = memoryview(tensor.data).cast("B")
         except OSError as error:
-            self._free.append(slot)
-            full = QueueFull("there is no memory for the inputs", reason=str(error))
-            for call in (each for batch in batches for each in batch):
-                if call.is_kept:  # a session that did not begin is not open
-                    self._pool.on_result(self, call, full)
-                call.fail(full)
+            self._unsent(slot, batches, QueueFull("there is no memory for the inputs", reason=str(error)))
             return
-        for offset, tensor in writes:
-            view[offset : offset + tensor.nbytes] = memoryview(tensor.data).cast("B")
+        except Exception as error:
+            # A fault of this server's: the worker and its other calls are to go on.
+            self._unsent(slot, batches, ServeError("the inputs cannot be passed on", reason=str(error)))
+            raise
         self.sent[slot] = _Sent(batches, now)
         self._write({"slot": slot, "bytes": size, "calls": calls})
+
+    def _unsent(self, slot: int, batches: list[list[Call]], error: AotpipeError) -> None:
+        """Give a message's slot back, and fail its calls."""
+        self._free.append(slot)
+        for call in (each for batch in batches for each in batch):
+            if call.is_kept:  # a session that did not begin is not open
+                self._pool.on_result(self, call, error)
+            call.fail(error)
 
     def forget(self, session: str | int) -> None:
         """Drop a session's state."""
@@ -205,7 +220,7 @@ class Pool:
         on_restart: Told of each worker that died.
     """
 
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)
     count: int
     limits: Limits
     on_ran: Callable[[list[Call], int], None]
@@ -297,7 +312,13 @@ class Pool:
             QueueFull: As many calls wait as may, or as many sessions are open.
             NotReady: No program runs, and none is about to.
             UnknownModel: The call goes on with a session that is not open.
+            InputShape: It has more rows than a batch may have, as in Triton.
         """
+        if call.rows > self.limits.max_batch_size:
+            raise InputShape(
+                f"the call has {call.rows} rows, and a batch has {self.limits.max_batch_size} at most",
+                hint="send it in parts, or serve with a larger --max-batch-size",
+            )
         if self._is_closed:
             raise NotReady("the model is being unloaded", hint="ask again later")
         if self.has_given_up:

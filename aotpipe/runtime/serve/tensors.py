@@ -30,6 +30,8 @@ DATATYPES: Final[Mapping[str, str]] = {
 """The protocol's name of each dtype that it has one for."""
 
 _MOST_DIMS: Final = 64
+_MOST_ELEMENTS: Final = 1 << 58
+"""Of a shape whose zeros count as 1: numpy has no larger array, also where it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ def shape_of(name: str, shape: object) -> tuple[int, ...]:
         raise InputShape(f"the shape of input {name!r} is no list of at most {_MOST_DIMS} sizes")
     if any(type(size) is not int or size < 0 for size in shape):
         raise InputShape(f"the shape of input {name!r} holds what is no size: {_short(shape)}")
+    # Of others the data that came is compared with the shape.
+    if 0 in shape and math.prod(max(size, 1) for size in shape) > _MOST_ELEMENTS:
+        raise InputShape(f"the shape of input {name!r} is larger than any array: {_short(shape)}")
     return tuple(shape)
 
 

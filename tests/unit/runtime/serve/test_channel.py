@@ -26,6 +26,8 @@ def test_messages_come_back_however_their_bytes_are_split(
 def test_what_the_writer_lets_grow_the_reader_sees() -> None:
     writer = Arena.new()
     reader = Arena(os.dup(writer.fd))
+    writer.reserve(0)[0:0] = memoryview(b"")
+    assert len(reader.mapped(0)) == 0
     for size in (10, 100_000, 3_000_000, 5):
         writer.reserve(size)[size - 1] = 7
         assert reader.mapped(size)[size - 1] == 7

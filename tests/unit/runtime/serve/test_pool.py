@@ -40,6 +40,27 @@ def test_calls_are_batched_and_each_gets_its_own_rows(serve: Start) -> None:
     assert metric(server, "nv_inference_count_total") == 40
 
 
+def test_a_call_without_elements_may_be_the_first(serve: Start) -> None:
+    """Two of them, before a worker had memory for tensors, took its two messages, and no call ended."""
+    server = serve("mlp")
+    workers = server.workers()
+    for shape in ([0, 4], [0, (1 << 63) - 1], [0, 1 << 58], [0, 4]):
+        status, body = server.infer("mlp", "input", [], shape)
+        assert (status, "input" in body["error"]) == (400, True)
+    assert server.workers() == workers
+    status, body = server.infer("mlp", "input", [1, 2, 3, 4], [1, 4])
+    assert (status, body["outputs"][0]["shape"]) == (200, [1, 3])
+
+
+def test_a_call_of_more_rows_than_a_batch_is_refused_at_once(serve: Start) -> None:
+    """It waited at the head of the queue until its time was over."""
+    server = serve("root", options=("--max-batch-size", "8"))
+    for shape, data in (([9, 2], [1.0] * 18), ([1 << 40, 0], [])):
+        status, body = server.infer("root", "x", data, shape)
+        assert (status, "a batch has 8 at most" in body["error"]) == (400, True)
+    assert server.infer("root", "x", [4.0] * 16, [8, 2])[0] == 200
+
+
 def add(server: Server, session: str, *, start: bool = False, end: bool = False, x: float = 1.0) -> Any:
     parameters = {"sequence_id": session, "sequence_start": start, "sequence_end": end}
     status, body = server.infer("count", "x", [x, 0, 0], [3], parameters=parameters)
