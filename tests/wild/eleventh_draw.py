@@ -48,23 +48,28 @@ def neuroevolution_potential() -> Made:
     return Energies(), (rij, pairs[:, 0], pairs[:, 1], torch.tensor([0, 1, 1, 0, 1, 0]))
 
 
-@wild("open-moonvit", dims={"image": {1: ("height", 8, 40), 2: ("width", 8, 40)}})
-def native_resolution() -> Made:
+def moonvit(layers: int) -> nn.Module:
     from open_moonvit.main import MoonViT, MoonViTConfig
 
+    encoder: nn.Module = MoonViT(
+        MoonViTConfig(
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            patch_size=4,
+            abs_pos_embed_grid_size=4,
+        )
+    )
+    return encoder
+
+
+@wild("open-moonvit", dims={"image": {1: ("height", 8, 40), 2: ("width", 8, 40)}})
+def native_resolution() -> Made:
     class Encoded(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder = MoonViT(
-                MoonViTConfig(
-                    hidden_size=16,
-                    intermediate_size=32,
-                    num_hidden_layers=2,
-                    num_attention_heads=2,
-                    patch_size=4,
-                    abs_pos_embed_grid_size=4,
-                )
-            )
+            self.encoder = moonvit(layers=2)
 
         def forward(self, image: torch.Tensor) -> torch.Tensor:
             return self.encoder([image]).last_hidden_state
@@ -74,21 +79,10 @@ def native_resolution() -> Made:
 
 @wild("open-moonvit")
 def two_resolutions() -> Made:
-    from open_moonvit.main import MoonViT, MoonViTConfig
-
     class Encoded(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder = MoonViT(
-                MoonViTConfig(
-                    hidden_size=16,
-                    intermediate_size=32,
-                    num_hidden_layers=1,
-                    num_attention_heads=2,
-                    patch_size=4,
-                    abs_pos_embed_grid_size=4,
-                )
-            )
+            self.encoder = moonvit(layers=1)
 
         def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
             return self.encoder([first, second]).last_hidden_state

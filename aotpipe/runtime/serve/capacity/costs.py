@@ -122,16 +122,18 @@ def measure(subject: Subject) -> Costs:
         ServeError: The model cannot be served, or a call fails.
     """
     runs, batch_s = asyncio.run(_timed(subject))
+    run_s = float(np.median(runs[min(runs)]))
+    # No more than may wait, nor than are soon answered once nobody asks.
+    most = min(subject.options.limits.max_queue_size, int(_SECONDS_OF_A_SIZE / run_s))
     with server(subject.without_delay(), workers=1) as (port, pid):
         request = subject.request()
-        idle = [
-            _idle(port, pid, request, pause_s, float(np.median(runs[min(runs)]))) for pause_s in _PAUSES_S
-        ]
+        idle = [_idle(port, pid, request, pause_s, run_s) for pause_s in _PAUSES_S]
+        busy_s = _busy_s(port, pid, request, max(1, min(_BUSY_CONNECTIONS, most)))
         [worker, *_] = _children(pid)
         return Costs(
             runs=runs,
             batch_s=batch_s,
-            request_s=min(_busy_s(port, pid, request), *(each.request_s for each in idle)),
+            request_s=min(busy_s, *(each.request_s for each in idle)),
             idle=tuple(idle),
             server_bytes=_resident_bytes(pid),
             worker_bytes=_resident_bytes(worker),
@@ -159,9 +161,9 @@ def _idle(port: int, pid: int, request: bytes, pause_s: float, run_s: float) -> 
     return Idle(idle_s=idle_s, request_s=request_s, latencies_s=np.sort(latencies))
 
 
-def _busy_s(port: int, pid: int, request: bytes) -> float:
+def _busy_s(port: int, pid: int, request: bytes, count: int) -> float:
     """What an event loop takes for a request that always has others to read or to answer."""
-    connections = [Connection(port) for _ in range(_BUSY_CONNECTIONS)]
+    connections = [Connection(port) for _ in range(count)]
     with selectors.DefaultSelector() as selector:
         for each in connections:
             selector.register(each.socket, selectors.EVENT_READ, each)

@@ -17,6 +17,7 @@ import aotpipe
 from aotpipe.errors import IslandNotFound, ServeError, SignatureInvalid
 from aotpipe.runtime.serve import opening
 from aotpipe.runtime.serve.repository import named
+from tests.unit.cli.test_bundles import NET
 from tests.unit.runtime.bundle.samples import keys
 from tests.unit.runtime.serve.conftest import Server
 
@@ -143,28 +144,10 @@ def test_names(bundles: Path) -> None:
         named((f"a/b={bundles / 'mlp'}",), [mlp])
 
 
-SORTED = """
-import numpy as np
-import torch
-import aotpipe
-
-@aotpipe.eager_island(arrays="numpy", reason="numpy's sort")
-def order(x):
-    return np.sort(x)
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return order(x * 2) + 1
-
-MODEL = Net().eval()
-EXAMPLE_INPUTS = (torch.ones(3),)
-"""
-
-
 def test_a_model_with_islands_runs_those_that_are_allowed_and_counts_them(tmp_path: Path) -> None:
     folder = tmp_path / "modules"
     folder.mkdir()
-    (folder / "island_of_a_test.py").write_text(SORTED)
+    (folder / "island_of_a_test.py").write_text(NET)
     model = folder / "island_of_a_test.py"
     aotpipe.build(
         str(model), targets=["iree-vmvx"], allow_islands=True, out=tmp_path / "b", latency=False, cache=False
