@@ -35,7 +35,7 @@ from aotpipe.errors import (
     ProgramCrashed,
 )
 from aotpipe.runtime.input_checks import Checker
-from aotpipe.runtime.iree import devices
+from aotpipe.runtime.iree import devices, huge_pages
 from aotpipe.runtime.runner import BaseRunner, Entry, first_line, require_state
 
 PARAMETER_SCOPE: Final = "model"
@@ -232,6 +232,7 @@ def load(
     instance = devices.instance()
     index = iree.ParameterIndex()
     host_weights = {key: np.asarray(array, order="C") for key, array in weights.items()}
+    mapped = huge_pages.mapped()
     for key, array in host_weights.items():
         index.add_buffer(key, raw_bytes(array))
     try:
@@ -258,7 +259,7 @@ def load(
         )
     except _IREE_ERRORS as error:
         raise _load_error(error) from error
-    return Runner(
+    runner = Runner(
         context=context,
         device=device,
         driver=name,
@@ -269,6 +270,8 @@ def load(
         initial_state=initial_state,
         weights=host_weights,
     )
+    huge_pages.collapse_since(mapped)
+    return runner
 
 
 def _prepare(module: Any, name: str, signature: Signature, asserts: tuple[str, ...]) -> _Entry:
