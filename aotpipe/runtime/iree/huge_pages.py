@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+_THREAD: Final = "aotpipe-huge-pages"
 _MADV_COLLAPSE: Final = 25
 _HUGE_BYTES: Final = 2 << 20
 _LEAST_BYTES: Final = 32 << 20
@@ -44,14 +45,18 @@ def mapped() -> list[Range]:
     return [(int(first, 16), int(after, 16)) for first, after in ranges]
 
 
-def collapse_since(before: Sequence[Range]) -> threading.Thread | None:
-    """Start to move what was mapped after `before` was seen; None where nothing large was."""
+def collapse_since(before: Sequence[Range]) -> None:
+    """Start to move what was mapped after `before` was seen and is large."""
     found = [each for each in _added(before, mapped()) if each[1] - each[0] >= _LEAST_BYTES]
-    if not found:
-        return None
-    thread = threading.Thread(target=_collapse, args=(found,), name="aotpipe-huge-pages", daemon=True)
-    thread.start()
-    return thread
+    if found:
+        threading.Thread(target=_collapse, args=(found,), name=_THREAD, daemon=True).start()
+
+
+def wait() -> None:
+    """Return when what was started has ended: calls that are timed sooner take longer than later ones."""
+    for thread in threading.enumerate():
+        if thread.name == _THREAD:
+            thread.join()
 
 
 def _added(before: Sequence[Range], now: Sequence[Range]) -> Iterator[Range]:
