@@ -31,6 +31,7 @@ MODULES: Final = (
     "ninth_draw",
     "tenth_draw",
     "eleventh_draw",
+    "twelfth_draw",
 )
 """The modules of this folder that declare cases."""
 
