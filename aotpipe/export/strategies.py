@@ -635,7 +635,8 @@ def _export(
 @contextmanager
 def _sizes(strategy: Strategy) -> Iterator[None]:
     oblivious = symbolic_config.patch(backed_size_oblivious=strategy.all_sizes)  # type: ignore[attr-defined]
-    with oblivious, nullcontext() if strategy.strict else squeezed_sizes.decided():
+    squeezed = nullcontext() if strategy.strict else squeezed_sizes.decided()
+    with oblivious, squeezed, tracing.axes_of_one_dim_are_one():
         yield
 
 

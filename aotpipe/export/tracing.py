@@ -13,6 +13,7 @@ Each context manager changes one thing and puts it back:
 - `types_are_eagers(model)`: `type` and `isinstance` answer as in eager;
 - `modules_are_keys(model)`: torch's tables hold modules by their identity;
 - `modules_are_themselves()`: the model sees its own modules, also one that it holds under several names;
+- `axes_of_one_dim_are_one()`: torch takes the sizes of axes of one Dim for one size from the start;
 - `sizes_are_followed()`: torch sees that a size divides another, that what is computed of sizes is a number
   where it is the same for all, and how a branch computes a rounded size of outside (`math.ceil(n / 4)`);
 - `metas_are_eagers()`: ops give shapes of which torch's tracing has none, and `unique` and `masked_select`
@@ -647,6 +648,28 @@ class _Running:
 def _is_kept(filename: str, name: str) -> bool:
     """Whether torch keeps the line of a function, or `lines_of_helpers` does."""
     return name == "forward" or filename.endswith("torch/__init__.py") or source.is_user_file(filename)
+
+
+def axes_of_one_dim_are_one() -> AbstractContextManager[None]:
+    """Let the sizes of axes that have one Dim be one symbol before the model runs.
+
+    torch has a symbol for each, and looks at the end of a trace whether the model may have unequal ones. What
+    the model computes of two, such as `max(x.shape[0], y.shape[0])`, would stay in the program's shapes.
+    """
+    before: Any = vars(_trace)["make_fake_inputs"]
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        found = before(*args, **kwargs)
+        mode, equalities = found[0], found[3]
+        env = mode.shape_env
+        for pair in equalities.source_pairs:
+            # A size that is fixed by the example has no symbol.
+            one, other = (env.replace(env.source_to_var.get(each.name, sympy.S.Zero)) for each in pair)
+            if one != other and one.is_Symbol and other.is_Symbol:
+                env._set_replacement(other, one, "axes of one Dim")  # noqa: SLF001  # a guard would be the model's
+        return found
+
+    return trace.assigned(_trace, make_fake_inputs=made)
 
 
 @contextmanager

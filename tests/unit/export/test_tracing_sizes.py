@@ -122,3 +122,34 @@ def test_a_branch_computes_with_a_rounded_size_from_outside(rounded: Any) -> Non
     found = exported(model, torch.randn(5, 4), shapes=ROWS)
     for x in (torch.rand(9, 4), -torch.rand(4, 4), torch.rand(12, 4)):
         torch.testing.assert_close(run(found, x), model(x))
+
+
+def bare(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.sum() + y.sum()
+
+
+def test_axes_of_one_dim_have_one_symbol_before_the_model_runs() -> None:
+    seen: list[int] = []
+
+    class Longest(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            sizes = (each.shape[0] for each in (x, y, z))
+            seen.append(len({size.node.expr for size in sizes}))  # type: ignore[attr-defined]
+            return torch.zeros(max(x.shape[0], y.shape[0]))
+
+    rows, other = torch.export.Dim("rows", min=1, max=12), torch.export.Dim("other", min=1, max=12)
+    args = (torch.randn(3, 2), torch.randn(3), torch.randn(3))
+    shapes = {"x": {0: rows}, "y": {0: rows}, "z": {0: other}}
+    with tracing.axes_of_one_dim_are_one():
+        torch.export.export(Longest(), args, dynamic_shapes=shapes)
+    assert seen == [2]
+
+
+@pytest.mark.parametrize("size", [1, 3, 12])
+def test_axes_of_one_dim_may_lie_in_one_tensor_and_beside_a_multiple(size: int) -> None:
+    rows = Dim("rows", min=1, max=12)
+    shapes = {"x": {0: rows, 1: rows}, "y": {0: 2 * rows}}
+    found = exported(bare, torch.randn(size, size), torch.randn(2 * size), shapes=shapes)
+    for count in (1, 5):
+        x, y = torch.randn(count, count), torch.randn(2 * count)
+        torch.testing.assert_close(run(found, x, y), bare(x, y))
