@@ -99,22 +99,26 @@ def trace(entry: CanonicalEntry) -> Traced:
         ExportFailed: torch.export refused it in every way.
         StaticDim: It refused because a Dim is a constant.
     """
-    untouched = discovery.Untouched(entry.module)
+    with discovery.Untouched(entry.module).during_traces() as untouched:
+        traced = _explained(entry)
+        untouched.check_traced(entry)
+    return traced
+
+
+def _explained(entry: CanonicalEntry) -> Traced:
     try:
-        traced = _traced(entry)
+        return _traced(entry)
     except ExportFailed as error:
         begun = _begun(entry)
         if begun is None and diagnosis.is_refused_for_sizes(error):
             begun = _called_with_other_sizes(entry)
-        if begun is None:
-            error.where = error.where or source.of_definition(entry.module.forward)
-            fixed = isinstance(error, StaticDim) and resized_examples.fixed_beside(entry)
-            if fixed:
-                error.hint = f"{fixed}; or {error.hint}"
-            raise
-        traced = begun
-    untouched.check_traced(entry)
-    return traced
+        if begun is not None:
+            return begun
+        error.where = error.where or source.of_definition(entry.module.forward)
+        fixed = isinstance(error, StaticDim) and resized_examples.fixed_beside(entry)
+        if fixed:
+            error.hint = f"{fixed}; or {error.hint}"
+        raise
 
 
 def _begun(entry: CanonicalEntry) -> Traced | None:
@@ -204,7 +208,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                     rewritten = error
             if not _may_strict_mode_help(cause, rewritten):
                 break
-        with listening() as log:
+        with listening() as log, discovery.tracing():
             try:
                 program = _export(entry, strategy)
             except (lift.UnknownState, StateRefused):
@@ -386,7 +390,8 @@ def _rewritten(
         values = constants.registered_values(entry.module)
 
     def attempt(strategy: Strategy) -> _Tried:
-        tried = _tried(entry, strategy, codes, module, values, modes, scopes, asking)
+        with discovery.tracing():
+            tried = _tried(entry, strategy, codes, module, values, modes, scopes, asking)
         if isinstance(tried.found, ExportFailed) and tried.is_final:
             # The first refusal tells which variable has no common form.
             _raise_refusal(entry, unjoined[0] if unjoined else tried.found, tried.log, first)

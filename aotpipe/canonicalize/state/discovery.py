@@ -7,8 +7,8 @@ sees to it that nothing outside of the model changes. Both raise `ExportFailed`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -123,6 +123,19 @@ def refuse(error: ExportFailed) -> None:
 class Untouched(free_variables.Outside):
     """What a model's code can reach outside of it, as it is before the model is called."""
 
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._traced: dict[str, free_variables.OuterVariable] = {}
+
+    def during_traces(self) -> AbstractContextManager[Untouched]:
+        """Let each `tracing()` put back what it changes."""
+        return trace.held(_untouched, self)
+
+    def put_back(self) -> None:
+        """Put back what a trace changed, beside what `check_traced` is to know of."""
+        self._traced |= {place.name: place for place in self.changed(but_added=True)}
+        self.restore()
+
     def refusals(self, entry: CanonicalEntry) -> list[ExportFailed]:
         """An error for each place that a call changes every time, or with which its result changes.
 
@@ -151,14 +164,12 @@ class Untouched(free_variables.Outside):
         return [self.refusal(entry, variable) for variable in variables]
 
     def check_traced(self, entry: CanonicalEntry) -> None:
-        """Refuse what a trace, which takes every path, changed; what it added to tables is taken out again.
+        """Refuse what traces, which take every path, changed, but for what they added to tables.
 
         Raises:
             ExportFailed: Names it, and its line where a call on the example changes it too.
         """
-        variables = self.changed(but_added=True)
-        self.restore()
-        for variable in variables:
+        for variable in self._traced.values():
             error = self.refusal(entry, variable)
             if error.message not in entry.refused:
                 refuse(error)
@@ -175,6 +186,19 @@ class Untouched(free_variables.Outside):
             hint="keep it in an attribute of the module: that becomes state of the program",
             where=where or source.of_definition(entry.module.forward),
         )
+
+
+_untouched: ContextVar[Untouched | None] = ContextVar("untouched", default=None)
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """One trace of the model, which leaves tensors of torch's own in what it changes outside: put back."""
+    try:
+        yield
+    finally:
+        if (untouched := _untouched.get()) is not None:
+            untouched.put_back()
 
 
 def changing(call: Callable[[], object], snapshot: Callable[[], object]) -> SourceLine | None:

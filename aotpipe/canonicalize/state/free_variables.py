@@ -131,26 +131,43 @@ def _item(shown: str, namespace: dict[str, Any], name: str) -> OuterVariable:
 
 def _classes(parts: Iterable[nn.Module]) -> dict[type, None]:
     """The classes of a model's modules, written outside of torch."""
-    return {
-        cls: None
-        for kind in dict.fromkeys(map(type, parts))
-        for cls in kind.__mro__
-        if (cls.__module__ or "torch").partition(".")[0] not in _LIBRARIES
-    }
+    return {cls: None for kind in dict.fromkeys(map(type, parts)) for cls in _own(kind.__mro__)}
+
+
+def _own(classes: Iterable[type]) -> list[type]:
+    """Those that neither torch nor Python has."""
+    return [cls for cls in classes if _root(cls.__module__) not in _LIBRARIES]
+
+
+@lru_cache(maxsize=1024)
+def _root(module: str | None) -> str:
+    return (module or "torch").partition(".")[0]
 
 
 def _functions(parts: Sequence[nn.Module]) -> Iterator[FunctionType]:
     """The functions of a model's classes, and all that they reach by name."""
     todo: list[Any] = []
+    classes: list[type] = []
     for cls in _classes(parts):
         todo += [value for name, value in vars(cls).items() if name != "__init__"]
     for part in parts:
-        todo += [value for value in vars(part).values() if callable(value)]
+        held = vars(part).values()
+        todo += [value for value in held if callable(value)]
+        # An object's methods are reached by the name of an attribute, which says not whose.
+        classes += map(type, held)
         todo.append(type(part).__dict__.get("forward"))
     todo += [type(called).__call__ for called in _called_objects(parts) if callable(called)]
     seen: set[int] = set()
-    while todo and len(seen) < _MOST_FUNCTIONS:
-        function = _plain(todo.pop())
+    while (todo or classes) and len(seen) < _MOST_FUNCTIONS:
+        if not todo:
+            new = [cls for cls in _own(classes.pop().__mro__) if id(cls) not in seen]
+            seen.update(map(id, new))
+            todo += [value for cls in new for value in vars(cls).values()]
+            continue
+        value = todo.pop()
+        if isinstance(value, type):
+            classes.append(value)
+        function = _plain(value)
         if function is None or id(function) in seen:
             continue
         seen.add(id(function))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.canonicalize.state import discovery
 from aotpipe.core.dims import Dim
 from aotpipe.core.signature import admits
 from aotpipe.errors import ExportFailed, StaticDim
@@ -411,3 +412,85 @@ def test_a_place_that_is_rounded_of_two_sizes_is_within_them() -> None:
     for shape in ((2, 2), (5, 7), (20, 19)):
         x = torch.randn(shape)
         torch.testing.assert_close(run(found, x), Percentile()(x))
+
+
+def _remembering(function: Callable[[int], torch.Tensor]) -> Callable[[int], torch.Tensor]:
+    size: int | None = None
+    value: torch.Tensor | None = None
+
+    def wrapper(n: int) -> torch.Tensor:
+        nonlocal size, value
+        if size != n or value is None:
+            size, value = n, function(n)
+        return value
+
+    return wrapper
+
+
+@_remembering
+def _places(n: int) -> torch.Tensor:
+    return torch.arange(n).flip(0)
+
+
+class Places:
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        return x[_places(x.shape[0])]
+
+
+class Remembering(torch.nn.Module):
+    """Takes what a function outside of it remembers of the last size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[_places(x.shape[0])]
+
+
+class ThroughObject(torch.nn.Module):
+    """The same, which a method of an object reaches, and not a module's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = Places()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.places.of(x)
+
+
+class Untraceable(ThroughObject):
+    """Refused for another reason, once the function was called."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * float(str(x.sum().item()))
+
+
+@pytest.mark.parametrize("kind", [Remembering, ThroughObject, Untraceable])
+def test_a_trace_leaves_no_tensor_of_its_own_outside_of_the_model(kind: type[torch.nn.Module]) -> None:
+    model = kind()
+    x = torch.randn(2, 2)  # a bound, so that it is traced with another size
+    with pytest.raises(ExportFailed):
+        exported(model, x, shapes={"x": {0: Dim("rows", min=2, max=12)}})
+    for size in (3, 2, 3):
+        x = torch.randn(size, 2)
+        found = model(x)
+        assert type(found) is torch.Tensor
+        torch.testing.assert_close(found, x.flip(0) * (x.sum() if kind is Untraceable else 1))
+
+
+def test_what_a_trace_changed_is_refused_and_meanwhile_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = entry_of(Remembering(), torch.randn(2, 2))
+    before = _remembered()
+
+    def leaving(*_: Any) -> strategies.Traced:
+        with discovery.tracing():
+            _places(7)
+        assert _remembered() == before
+        return None  # type: ignore[return-value]  # which nobody looks at
+
+    monkeypatch.setattr(strategies, "_traced", leaving)
+    with pytest.raises(ExportFailed, match="changes the variable `size`"):
+        strategies.trace(entry)
+    assert _remembered() == before
+
+
+def _remembered() -> object:
+    names, cells = _places.__code__.co_freevars, _places.__closure__ or ()
+    return dict(zip(names, cells, strict=True))["size"].cell_contents

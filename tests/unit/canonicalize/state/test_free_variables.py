@@ -95,3 +95,34 @@ def test_snapshots_are_equal_for_equal_values() -> None:
     ROWS.append(8)
     assert before.snapshot_of(variable) != snapshot
     before.restore()
+
+
+class Counter:
+    """A helper that a model holds, or makes."""
+
+    def counted(self) -> int:
+        helper()
+        return COUNT
+
+
+class Holding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.counter = Counter()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.counter.counted()
+
+
+class Making(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * Counter().counted()
+
+
+@pytest.mark.parametrize("model", [Holding, Making])
+def test_what_methods_of_other_objects_reach_is_known(model: type[nn.Module]) -> None:
+    before = free_variables.Outside(model())
+    helper()
+    assert [place.name for place in before.changed()] == ["the global `COUNT`"]
+    before.restore()
+    assert before.changed() == []
