@@ -639,12 +639,20 @@ def results_checked() -> Iterator[None]:
         del noted[mark:]
 
 
+_ELEMENT: Final = "an element"
+_OF_NAME: Final = "copy it where it gets its second name (`list(items)`, `dict(table)`)"
+_OF_ELEMENT: Final = (
+    "change it where it is, by no other name: `table[key].append(value)`, `items[i].n += 1`; or change a "
+    "copy (`row = list(table[key])`), and put that in its place"
+)
+
+
 def _second_name(name: str, lines: Lines) -> ExportFailed:
     """The refusal of a change of what may have two names; the trace may be made anew for it."""
     refused = ExportFailed(
         f"`{name}` is changed in place, and a branch or a loop on a tensor decides whether "
         "another variable is the same one",
-        hint="copy it where it gets its second name (`list(items)`, `dict(table)`)",
+        hint=_OF_ELEMENT if name == _ELEMENT else _OF_NAME,
         where=next((SourceLine(code.co_filename, line) for code, line in lines), None),
     )
     trace.current().unjoined.append((refused, lines))
@@ -720,7 +728,7 @@ def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
         trace.part(_Containers).chosen.update((id(each), each) for each in _containers(element))
         found = {id(each): each for value in (element, *among) for each in _containers(value)}
         lines = tuple(lines_of_model())
-        copies = [("an element", each, copied(each), lines) for each in found.values()]
+        copies = [(_ELEMENT, each, copied(each), lines) for each in found.values()]
         trace.part(_Containers).noted.extend(copies)
 
 
@@ -740,7 +748,7 @@ def check_copies(element: Any) -> None:
     kinds = set(map(type, _containers(element)))
     is_shared = not kinds.isdisjoint(containers.shared)
     if is_shared or any(type(each) in kinds and is_held(each) for each in [*containers.elements.values()]):
-        raise _second_name("an element", tuple(lines_of_model()))
+        raise _second_name(_ELEMENT, tuple(lines_of_model()))
 
 
 def note_placed(value: Any) -> None:
@@ -750,7 +758,7 @@ def note_placed(value: Any) -> None:
         if id(each) in containers.elements:
             containers.shared.add(type(each))
         containers.elements[id(each)] = each
-        containers.noted.append(("an element", each, copied(each), lines))
+        containers.noted.append((_ELEMENT, each, copied(each), lines))
 
 
 def _containers(value: Any) -> Iterator[Any]:

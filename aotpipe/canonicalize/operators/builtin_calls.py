@@ -41,7 +41,14 @@ from aotpipe.canonicalize.operators.iterators import Cursor
 from aotpipe.canonicalize.operators.unbacked_items import TensorRange, UnbackedItems
 from aotpipe.canonicalize.trace import number_errors, regions, runtime_asserts
 from aotpipe.canonicalize.trace.torch_functions import as_tensor, is_traced, predicate
-from aotpipe.canonicalize.values import abstract_values, dynamic_list, dynamic_table, host_scalars, trace
+from aotpipe.canonicalize.values import (
+    abstract_values,
+    dynamic_list,
+    dynamic_table,
+    element_kinds,
+    host_scalars,
+    trace,
+)
 from aotpipe.canonicalize.values.abstract_values import Variables
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial, presence
@@ -193,7 +200,7 @@ def _extreme(function: Function, is_better: Function, values: tuple[Any, ...], k
 
     if host_scalars.are_host_scalars(items) and abstract_values.has_ranks(items):
         found = functools.reduce(host_scalars.promoted, (as_tensor(each).dtype for each in items))
-        dynamic_list.note_promoted("what `min` or `max` gives", found)
+        element_kinds.note_promoted("what `min` or `max` gives", found)
 
     def better(best: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
         test = is_better(other[0], best[0])

@@ -23,14 +23,8 @@ from aotpipe.canonicalize.trace import decisions, runtime_asserts, torch_functio
 from aotpipe.canonicalize.values import host_scalars, object_fields, structures, trace
 from aotpipe.canonicalize.values.abstract_values import Incompatible, unwrap_present
 from aotpipe.canonicalize.values.chosen_object import ChosenObject, is_object
-from aotpipe.canonicalize.values.dynamic_list import (
-    DynamicList,
-    OtherStructures,
-    abstract_list,
-    beside,
-    is_dynamic_list,
-    slots,
-)
+from aotpipe.canonicalize.values.dynamic_list import DynamicList, beside, is_dynamic_list, slots
+from aotpipe.canonicalize.values.element_kinds import OtherStructures, abstract_list
 from aotpipe.canonicalize.values.optional_values import OptionalValue, from_origin
 from aotpipe.canonicalize.values.trace import refusal
 from aotpipe.errors import ExportFailed
@@ -334,7 +328,9 @@ def _in_range(number: torch.Tensor, count: Any) -> torch.Tensor:
 def of_one_form(items: list[Any], more: Any) -> tuple[DynamicList, DynamicList]:
     """The elements of a list, and one more that may take the place of any, as dynamic lists of one kind."""
     try:
-        abstract = abstract_list([items, [*items, more]], slots(items) + 1)
+        # Of lists that Python made, each that has another length is chosen on a path of its own.
+        may_nest = is_dynamic_list(items)
+        abstract = abstract_list([items, [*items, more]], slots(items) + 1, may_nest=may_nest)
     except Incompatible as error:
         said = f"a list is indexed by what a tensor decides, and {error}"
         hint = error.hint if isinstance(error, OtherStructures) else _STACK

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import operator
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -25,6 +25,7 @@ from aotpipe.canonicalize.values import (
     chosen_object,
     dynamic_list,
     dynamic_table,
+    element_kinds,
     host_scalars,
     structures,
     trace,
@@ -96,16 +97,16 @@ def _forms(*lists: list[Any], more: int = 0) -> list[DynamicList]:
     """Lists of elements as dynamic lists of one kind, with room for so many more."""
     room = functools.reduce(dynamic_list.sym_max, map(dynamic_list.slots, lists)) + more
     try:
-        _, kind = dynamic_list.abstract_of_segments(lists, room)
+        _, kind = element_kinds.abstract_of_segments(lists, room)
     except Incompatible as error:
         raise refusal(
             f"a dict or a set has keys that a tensor decides, and {error}",
             error.hint
-            if isinstance(error, dynamic_list.OtherStructures)
+            if isinstance(error, element_kinds.OtherStructures)
             else "let the keys be numbers or tuples of as many numbers, and the values of one form",
             error.code,
         ) from None
-    return [dynamic_list.fitted(each, kind) for each in lists]
+    return [element_kinds.fitted(each, kind) for each in lists]
 
 
 def _there(found: DynamicList) -> torch.Tensor:
@@ -258,12 +259,17 @@ def _or(values: DynamicList, hit: torch.Tensor, default: Any) -> Any:
 
 def set_default(table: Any, key: Any, default: Any = None) -> Any:
     """`table.setdefault(key, default)`."""
+    _set_absent(table, key, default)
+    return _chosen(*_values_hit(table, key))
+
+
+def _set_absent(table: Any, key: Any, value: Any) -> None:
+    """`table[key] = value` where the key is not there."""
     held = whole(table)
-    found = _put(held, pair(key, unwrap_present(default)), is_set=False, keep=True)
-    _note_names(found, [*held, default])
-    _note_placed([*held, default])
+    found = _put(held, pair(key, unwrap_present(value)), is_set=False, keep=True)
+    _note_names(found, [*held, value])
+    _note_placed([*held, value])
     _fill(table, found)
-    return _chosen(part_of(found, 1), _looked_up(table, key)[1])
 
 
 def _removed(table: Any, found: DynamicList, hit: torch.Tensor) -> None:
@@ -543,6 +549,33 @@ def _most_common(table: Any, n: Any = None) -> Any:
     return items if n is None else dynamic_list_methods.opened(items)[:n]
 
 
+def _part(table: Any, key: Any) -> Any:
+    """The value of a key, which is changed where it is if it can be."""
+    values, hit = _values_hit(table, key)
+    element = at_position(values, _position(hit))
+    if not effects.holds_containers(element):
+        return get_item(table, key)
+
+    def change_value(change: Callable[[Any], Any]) -> Any:
+        # A copy of it takes its place.
+        effects.check_copies(element)
+        given = change(element)
+        set_item(table, key, element)
+        return given
+
+    return Chosen(element, (), change_value)
+
+
+def part_by_default(function: Function, key: Any, default: Any) -> Any:
+    """`table.setdefault(key, default)`, of which an element or a method is taken at once."""
+    table: Any = getattr(function, "__self__", None)
+    key = known_key(key)
+    if type(table) not in DICTS or not _is_of_a_run(table, key):
+        return trace.operators().call(function, key, default)
+    _set_absent(table, key, default)
+    return _part(table, key)
+
+
 class OpenedDict(Opened):
     """A dict, as what an index is applied to.
 
@@ -557,20 +590,11 @@ class OpenedDict(Opened):
         index = self._there(index)
         if not self._is_of_a_run(index):
             return super().part(index)
-        if type(self.items) not in (dict, OrderedDict) or not is_dynamic_table(self.items):
+        if type(self.items) is defaultdict and self.items.default_factory is not None:
+            _set_absent(self.items, index, _made(self.items, index))
+        if type(self.items) is Counter or not is_dynamic_table(self.items):
             return self[index]
-        values, hit = _values_hit(self.items, index)
-        element = at_position(values, _position(hit))
-        if not effects.holds_containers(element):
-            return self[index]
-        return Chosen(element, (), partial(self._change_value, element, index))
-
-    def _change_value(self, element: Any, index: Any, change: Callable[[Any], Any]) -> Any:
-        """Change a copy of a value, which takes its place."""
-        effects.check_copies(element)
-        given = change(element)
-        set_item(self.items, index, element)
-        return given
+        return _part(self.items, index)
 
     def __getitem__(self, index: Any) -> Any:
         index = self._there(index)

@@ -386,6 +386,11 @@ def part(value: Any, index: Any) -> Any:
     return dynamic_list_methods.part(value, index) if is_on() else value[index]
 
 
+def part_by_default(function: Callable[..., Any], key: Any, default: Any) -> Any:
+    """`table.setdefault(key, default)`, of which an element or a method is taken at once."""
+    return (dynamic_table_methods.part_by_default if is_on() else call)(function, key, default)
+
+
 def raised(make: Callable[[], Any]) -> Any:
     """What `raise` raises, of a function that makes it."""
     return runtime_asserts.raised(make) if is_on() else make()

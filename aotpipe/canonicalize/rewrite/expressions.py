@@ -299,8 +299,13 @@ def index(node: ast.expr) -> ast.expr:
 def owner(node: ast.expr) -> ast.expr:
     """An expression that was rewritten, of which an element or a method is taken at once.
 
-    The container `items[index]` gets no other name so, and what is changed in it is changed in `items`.
+    The container `items[index]` or `items.setdefault(index, default)` gets no other name so, and what is
+    changed in it is changed in `items`.
     """
+    if isinstance(node, ast.Call) and len(node.args) == 3 and not node.keywords:
+        function = node.args[0]
+        if isinstance(function, ast.Attribute) and function.attr == "setdefault":
+            return ast.copy_location(calling("part_by_default", *node.args), node)
     if not isinstance(node, ast.Subscript):
         return node
     return ast.copy_location(calling("part", node.value, index(node.slice)), node)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from aotpipe.canonicalize.values import dynamic_list, dynamic_table, trace
+from aotpipe.canonicalize.values import dynamic_list, dynamic_table, element_kinds, trace
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.model import object_graph
 from aotpipe.model.object_graph import Root
@@ -123,7 +123,7 @@ class Growing(Tree):
         if not trace.is_on():
             # Nothing is asserted of what a model holds before its first call.
             elements = replace(elements, capacity=int(elements.capacity))
-        found = dynamic_list.fitted(segments_of(live), elements)
+        found = element_kinds.fitted(segments_of(live), elements)
         return [*found.buffers, found.count]
 
 

@@ -29,7 +29,14 @@ from aotpipe.canonicalize.state import layouts, sharing
 from aotpipe.canonicalize.state.layouts import Growing, Leaf, Node, Path, Slot, Snapshot, Tree
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads, without_form
 from aotpipe.canonicalize.trace import dry_run, raised_state, regions
-from aotpipe.canonicalize.values import chosen_object, dynamic_list, dynamic_table, host_scalars, trace
+from aotpipe.canonicalize.values import (
+    chosen_object,
+    dynamic_list,
+    dynamic_table,
+    element_kinds,
+    host_scalars,
+    trace,
+)
 from aotpipe.canonicalize.values.abstract_values import Incompatible, Variables
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.model import object_graph
@@ -517,20 +524,21 @@ def _elements_of(
     root: object_graph.Root, path: Path, live: Any, known: dynamic_list.Kind | None
 ) -> dynamic_list.Kind:
     """What the elements of a container are, with room for those of all calls."""
-    segments = layouts.segments_of(live)
+    before, segments = [], layouts.segments_of(live)
     most = getattr(live, "maxlen", None)
     if known is not None:
         capacity = known.capacity
         with dry_run.unrecorded():
             made = [torch.empty((capacity, *leaf.shape), dtype=leaf.dtype) for leaf in known.computed]
             count = host_scalars.as_host_scalar(torch.zeros((), dtype=torch.int64))
-            segments = [dynamic_list.DynamicList(known, made, count), *segments]
+            before = [dynamic_list.DynamicList(known, made, count)]
     elif most is None:
         capacity = _assumed_room(layouts.shown(path))
     else:
         capacity = most
+    calls = dynamic_list.Assumed(_ROOM, "")
     try:
-        return dynamic_list.abstract_of_segments([segments], capacity)[1]
+        return element_kinds.abstract_of_segments([[], before, segments], capacity, trips=calls)[1]
     except Incompatible as error:
         raise StateRefused(root, path, f"is kept from call to call, and {error}", error.hint) from None
 

@@ -17,7 +17,14 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias import rebinding, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
-from aotpipe.canonicalize.values import abstract_values, dynamic_list, dynamic_table, host_scalars, trace
+from aotpipe.canonicalize.values import (
+    abstract_values,
+    dynamic_list,
+    dynamic_table,
+    element_kinds,
+    host_scalars,
+    trace,
+)
 from aotpipe.canonicalize.values.abstract_values import (
     AbstractValue,
     Incompatible,
@@ -99,7 +106,8 @@ def _solve(loop: Loop) -> Fixpoint:
             owns = site.owns_containers
             summary = dry_run.summarize(loop.body, variables, values, test=loop.test, own=own, owns=owns)
         capacities = [_capacity(each, loop, values, summary) for each in range(len(at))]
-        grown = join_paths(at, [start, values, summary.after], capacities)
+        trips = _trips(loop, values, summary)
+        grown = join_paths(at, [start, values, summary.after], capacities, trips)
         begun = border.names(grown, start, rebinding.alias_set)
         found = tensor_storage.joined(begun, border.names(grown, summary.after, summary.alias_set_of))
         if all(map(_is_same, abstracts, grown)):
@@ -225,11 +233,12 @@ def _is_longer(before: object, after: object) -> bool:
 
 
 def join_paths(
-    names: Sequence[str], paths: Sequence[Values], capacities: Sequence[Any] = ()
+    names: Sequence[str], paths: Sequence[Values], capacities: Sequence[Any] = (), trips: Any = None
 ) -> list[AbstractValue]:
     """The abstract value of each variable, for its values on all paths.
 
-    `capacities` tells how many elements each needs room for, where it is a list that grows.
+    `capacities` tells how many elements each needs room for, where it is a list that grows, and `trips` how
+    often a loop runs at most, of which these are the paths.
 
     Raises:
         ExportFailed: One has no common abstract value.
@@ -239,8 +248,8 @@ def join_paths(
     for name, capacity, values in zip(names, capacities, zip(*paths, strict=True), strict=True):
         try:
             may_grow = name.replace(".", "_").isidentifier()
-            grown = dynamic_list.abstract_list(values, capacity) if may_grow else None
-            grown = grown or dynamic_table.abstract_table(values, capacity)
+            grown = element_kinds.abstract_list(values, capacity, trips=trips) if may_grow else None
+            grown = grown or dynamic_table.abstract_table(values, capacity, trips=trips)
             abstract = grown or abstract_values.join_values(values)
         except Incompatible as error:
             raise refusal(
@@ -383,13 +392,9 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
     ]
     if own:
         return dynamic_list.sym_max(first, min(own) - 1 + growth)
-    counts = [
-        -(-(limit.value - off - begun) // step)
-        for limit, base, off in _limits(summary)
-        for begun, step in _steps(base, loop.start, values, summary.after, down=limit.floor)
-    ]
-    if counts:
-        return first + max(0, min(counts)) * growth
+    counted = _counted(loop, values, summary)
+    if counted is not None:
+        return first + counted * growth
     if not dynamic_list.is_dynamic_list(items):
         return dynamic_list.slots(after)  # the next round tells
     room = _assumed_room(loop.start, values, summary)
@@ -411,6 +416,24 @@ def _capacity(at: int, loop: Loop, values: Values, summary: dry_run.EffectSummar
     )
     trace.note("warning", "list-room-assumed", f"{found.said}; {hint}")
     return found
+
+
+def _counted(loop: Loop, values: Values, summary: dry_run.EffectSummary) -> int | None:
+    """How many iterations a counter that the loop's test compares allows; None where there is none."""
+    counts = [
+        -(-(limit.value - off - begun) // step)
+        for limit, base, off in _limits(summary)
+        for begun, step in _steps(base, loop.start, values, summary.after, down=limit.floor)
+    ]
+    return max(0, min(counts)) if counts else None
+
+
+def _trips(loop: Loop, values: Values, summary: dry_run.EffectSummary) -> Any:
+    """How many iterations a loop has at most, or is assumed to have."""
+    counted = _counted(loop, values, summary) if loop.most is None else loop.most
+    if counted is not None:
+        return counted
+    return dynamic_list.Assumed(_assumed_room(loop.start, values, summary), "")
 
 
 # Iterations of a loop that empties a list, or whose test says nothing of a counter or of a length.

@@ -16,7 +16,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.values.abstract_values import AbstractValue, Undefined
-from aotpipe.canonicalize.values.dynamic_list import DynamicList, abstract_of_segments, fitted
+from aotpipe.canonicalize.values.dynamic_list import DynamicList
+from aotpipe.canonicalize.values.element_kinds import abstract_of_segments, fitted
 from aotpipe.canonicalize.values.structures import is_leaf
 
 
@@ -68,10 +69,11 @@ def of_segment(like: Any, found: DynamicList) -> Any:
     return made
 
 
-def abstract_table(paths: Sequence[object], capacity: Any) -> AbstractValue | None:
+def abstract_table(paths: Sequence[object], capacity: Any, *, trips: Any = None) -> AbstractValue | None:
     """The abstract value of a dict or a set that has other keys on other paths; None for any other variable.
 
-    Its capacity is the most keys that it has on a path where None is given.
+    Its capacity is the most keys that it has on a path where None is given; `trips` is as in
+    `element_kinds.abstract_list`.
 
     Raises:
         Incompatible: Its keys or its values have no common abstract value.
@@ -82,7 +84,8 @@ def abstract_table(paths: Sequence[object], capacity: Any) -> AbstractValue | No
     first = known[0]
     if any(type(each) is not type(first) for each in known) or not _varies(known):
         return None
-    abstract, kind = abstract_of_segments([segments(each) for each in known], capacity)
+    columns = [[] if isinstance(each, Undefined) else segments(each) for each in paths]
+    abstract, kind = abstract_of_segments(columns, capacity, trips=trips)
     make: Callable[[Any], Any] = lambda items: of_segment(first, items[0])  # noqa: E731
     return replace(abstract, fitted=lambda value: [fitted(segments(value), kind)], made=make)
 

@@ -7,7 +7,7 @@ a list that holds None beside tuples has one structure, whatever each element is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import torch
@@ -75,16 +75,22 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in flatten(value, of_leaves=True)[0] if isinstance(leaf, torch.Tensor)]
 
 
-def unified(rows: Sequence[Flat], *, of_leaves: bool) -> pytree.TreeSpec | None:
+def unified(
+    rows: Sequence[Flat],
+    *,
+    of_leaves: bool,
+    lists: Callable[[Sequence[Flat]], pytree.TreeSpec | None] | None = None,
+) -> pytree.TreeSpec | None:
     """The structure that all of these fit, in which what is None in some is an `OptionalNode`.
 
-    None where their structures differ otherwise.
+    None where their structures differ otherwise. `lists` gives the structure of lists that have other
+    lengths, and None of any that have one.
     """
     there = [row for row in rows if not _is_none(row)]
     has_nodes = any(_is_node(spec) for _, spec in there)
     if has_nodes or len(there) not in (0, len(rows)):
         held = [(leaves[1:], spec.child(1)) if _is_node(spec) else (leaves, spec) for leaves, spec in there]
-        inner = unified(held, of_leaves=of_leaves)
+        inner = unified(held, of_leaves=of_leaves, lists=lists)
         is_flagged = inner is not None and (not inner.is_leaf() or (of_leaves and not _are_texts(held)))
         if inner is None or _is_node(inner) or not (has_nodes or is_flagged):
             return inner
@@ -92,12 +98,16 @@ def unified(rows: Sequence[Flat], *, of_leaves: bool) -> pytree.TreeSpec | None:
     first = rows[0][1]
     if all(spec.is_leaf() for _, spec in rows):
         return first
+    if lists is not None and all(spec.type is list for _, spec in rows):
+        found = lists(rows)
+        if found is not None:
+            return found
     if not all(_is_alike(spec, first) for _, spec in rows):
         return None
-    columns = zip(*map(_children, rows), strict=True)
-    children = [unified(column, of_leaves=of_leaves) for column in columns]
-    known = [child for child in children if child is not None]
-    return pytree.TreeSpec(first.type, first.context, known) if len(known) == len(children) else None
+    columns = zip(*map(children, rows), strict=True)
+    parts = [unified(column, of_leaves=of_leaves, lists=lists) for column in columns]
+    known = [each for each in parts if each is not None]
+    return pytree.TreeSpec(first.type, first.context, known) if len(known) == len(parts) else None
 
 
 def _are_texts(rows: Sequence[Flat]) -> bool:
@@ -122,7 +132,8 @@ def _is_alike(one: pytree.TreeSpec, other: pytree.TreeSpec) -> bool:
     )
 
 
-def _children(row: Flat) -> list[Flat]:
+def children(row: Flat) -> list[Flat]:
+    """What a structure holds."""
     leaves, spec = row
     ends = itertools.accumulate((child.num_leaves for child in spec.children()), initial=0)
     return [
@@ -131,24 +142,34 @@ def _children(row: Flat) -> list[Flat]:
     ]
 
 
-def aligned(row: Flat, wanted: pytree.TreeSpec, missing: object) -> list[Any]:
-    """The leaves of a value in the places of a structure that `unified` gave; `missing` in those of None."""
+def aligned(
+    row: Flat,
+    wanted: pytree.TreeSpec,
+    missing: object,
+    lists: Callable[[Flat, pytree.TreeSpec], list[Any] | None] | None = None,
+) -> list[Any]:
+    """The leaves of a value in the places of a structure that `unified` gave; `missing` in those of None.
+
+    `lists` gives those of a list of another length, and None of any other structure.
+    """
     leaves, spec = row
     if spec == wanted and not _is_none(row):
         return list(leaves)
     if not _is_node(wanted):
         if wanted.is_leaf() and spec.is_leaf():
             return list(leaves)
+        if lists is not None and (found := lists(row, wanted)) is not None:
+            return found
         if not _is_alike(spec, wanted):
             raise ValueError("a value has another structure")
-        columns = zip(_children(row), wanted.children(), strict=True)
-        return [leaf for child, inner in columns for leaf in aligned(child, inner, missing)]
+        columns = zip(children(row), wanted.children(), strict=True)
+        return [leaf for child, inner in columns for leaf in aligned(child, inner, missing, lists)]
     inner = wanted.child(1)
     if _is_none(row):
         return [False, *[missing] * inner.num_leaves]
     if _is_node(spec):
-        return [leaves[0], *aligned((leaves[1:], spec.child(1)), inner, missing)]
-    return [True, *aligned(row, inner, missing)]
+        return [leaves[0], *aligned((leaves[1:], spec.child(1)), inner, missing, lists)]
+    return [True, *aligned(row, inner, missing, lists)]
 
 
 def roles(spec: pytree.TreeSpec, *, held: bool = False) -> Iterator[Role]:
@@ -170,10 +191,10 @@ def may_lack(spec: pytree.TreeSpec) -> bool:
 
 def open_beside_none(spec: pytree.TreeSpec) -> type | None:
     """The class of objects that can be changed of which a part of a structure may be one, or None."""
-    children = [] if spec.is_leaf() else spec.children()
+    held = [] if spec.is_leaf() else spec.children()
     if _is_node(spec):
         context = spec.child(1).context
         # What tells such an object is its class and the names of its attributes.
         if isinstance(context, tuple) and context and context[0] is spec.child(1).type:
             return spec.child(1).type  # type: ignore[no-any-return]
-    return next((kind for kind in map(open_beside_none, children) if kind is not None), None)
+    return next((kind for kind in map(open_beside_none, held) if kind is not None), None)

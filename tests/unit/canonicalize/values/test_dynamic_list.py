@@ -7,8 +7,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.rewrite import staging
-from aotpipe.canonicalize.values import dynamic_list, host_scalars
-from aotpipe.canonicalize.values.abstract_values import Incompatible
+from aotpipe.canonicalize.values import element_kinds
 from aotpipe.canonicalize.values.dynamic_list import DynamicList, Kind
 from aotpipe.canonicalize.values.trace import Trace, started
 from aotpipe.errors import ExportFailed
@@ -20,88 +19,11 @@ def rows(*starts: float) -> list[torch.Tensor]:
 
 
 def made(items: list[object], capacity: int) -> DynamicList:
-    abstract = dynamic_list.abstract_list([items, [*items, items[0]]], capacity)
+    abstract = element_kinds.abstract_list([items, [*items, items[0]]], capacity)
     assert abstract is not None
     assert abstract.fitted is not None
     (found,) = abstract.fitted(items)
     return found
-
-
-def held(found: DynamicList) -> list[list[float]]:
-    return found.buffers[0][: int(found.count)].tolist()
-
-
-def test_elements_are_filled_in_from_the_front() -> None:
-    with started(Trace()):
-        found = made(rows(1, 2), capacity=4)
-        assert held(found) == [[1, 1.5], [2, 2.5]]
-        assert found.buffers[0].shape == (4, 2)
-
-
-def test_what_is_appended_comes_behind_the_last() -> None:
-    with started(Trace()):
-        first = made(rows(1, 2), capacity=4)
-        assert held(made([first, *rows(7)], capacity=4)) == [[1, 1.5], [2, 2.5], [7, 7.5]]
-        assert held(made([*rows(9), first, *rows(7)], capacity=8)) == [[9, 9.5], [1, 1.5], [2, 2.5], [7, 7.5]]
-        assert held(made([first, first], capacity=8)) == [[1, 1.5], [2, 2.5], [1, 1.5], [2, 2.5]]
-
-
-def test_room_for_one_more_than_there_can_be_is_taken_back() -> None:
-    with started(Trace()):
-        assert held(made([made(rows(1, 2), capacity=5)], capacity=4)) == [[1, 1.5], [2, 2.5]]
-
-
-def appended_in_a_branch_of_a_loop(x, going):
-    seen = []
-    i = 0
-    while (going == 1) and i < 4:
-        i += 1
-        if x.sum() > 3:
-            x = x * 0.5
-            seen.append(x)
-            if x.max() < 1:
-                break
-        x = x + 1
-    return x, len(seen), sum(seen, x)
-
-
-def test_a_list_that_grows_in_a_branch_of_a_loop() -> None:
-    vectors = ([1.0, 2.0], [-1.0, -2.0], [5.0, 9.0], [40.0, 9.0])
-    check(
-        appended_in_a_branch_of_a_loop, *((torch.tensor(v), torch.tensor(k)) for v in vectors for k in (1, 0))
-    )
-
-
-def test_an_element_of_several_leaves_has_a_buffer_each() -> None:
-    with started(Trace()):
-        found = made([(torch.ones(2), 3, "kept"), (torch.zeros(2), 4, "kept")], capacity=2)
-        assert [each.shape for each in found.buffers] == [(2, 2), (2,)]
-        tensor, number, text = found.element(lambda buffer: buffer[1])
-        assert (tensor.tolist(), int(number), text) == ([0, 0], 4, "kept")
-        assert host_scalars.is_host_scalar(number)
-
-
-def test_dtypes_are_promoted() -> None:
-    with started(Trace()):
-        assert made([torch.tensor(1), torch.tensor(0.5)], capacity=2).buffers[0].dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("items", "said"),
-    [
-        ([torch.ones(2), torch.ones(3)], "shapes"),
-        ([torch.ones(2), (torch.ones(2), 1)], "different structures"),
-        (["a", 1], "an element that is 'a' on one path and 1 on another"),
-    ],
-)
-def test_elements_that_differ_have_no_form(items: list[object], said: str) -> None:
-    with pytest.raises(Incompatible, match=said):
-        dynamic_list.abstract_list([items, items[:1]], None)
-
-
-def test_lists_of_one_length_keep_their_form() -> None:
-    assert dynamic_list.abstract_list([rows(1, 2), rows(3, 4)], None) is None
-    assert dynamic_list.abstract_list([rows(1), torch.ones(2)], None) is None
 
 
 def test_kinds_are_equal_by_what_they_hold() -> None:
@@ -129,18 +51,3 @@ def test_a_list_of_texts_that_a_tensor_chooses_gets_longer() -> None:
         return len(active), "mid" in active, names.count("high"), "low" in names, names.count("other")
 
     check(model, *((torch.tensor(each),) for each in ([1.0, 2.0, 3.0], [-1.0, 4.0, -1.0], [0.0, 0.0, 2.0])))
-
-
-@pytest.mark.parametrize(
-    ("elements", "hint"),
-    [
-        ([[1], [1, 2]], "put pairs into one list"),
-        ([(1, [2]), (1, [2, 3])], "put pairs into one list"),
-        ([(1, 2), [1, 2]], "give its elements one form"),
-        ([{"a": 1}, {"b": 1}], "give its elements one form"),
-    ],
-)
-def test_elements_of_other_lengths_are_refused_with_what_to_do(elements, hint):
-    with pytest.raises(dynamic_list.OtherStructures) as caught:
-        dynamic_list.abstract_of_segments([elements], 4)
-    assert hint in caught.value.hint
