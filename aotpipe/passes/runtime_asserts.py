@@ -37,6 +37,8 @@ _ATEN: Final = torch.ops.aten
 _HOP: Final = torch.ops.higher_order
 _OVER_TENSORS: Final = frozenset({ops.ASSERT_TENSOR, ops.ASSERT_TENSOR_SILENT})
 _TORCHS_OWN: Final = re.compile(r"Runtime assertion failed for expression (?P<what>.+?) on node '.*'")
+# What torch asserts of a size that only a run knows, which a squeeze or a broadcast would drop or expand.
+_NOT_ONE: Final = re.compile(r"Ne\(u\d+, 1\)")
 
 Proven = Callable[[Node], bool]
 
@@ -132,7 +134,10 @@ def _message(node: Node) -> str:
     """The user's own words, or what torch checks; a file by its bare name, as paths differ between hosts."""
     text = str(node.args[1]) if len(node.args) > 1 else ""
     own = _TORCHS_OWN.search(text)
-    text = f"a size or number is not as the model needs it: {own['what']}" if own else text
+    if own:
+        text = f"a size or number is not as the model needs it: {own['what']}"
+        if _NOT_ONE.fullmatch(own["what"]):
+            text += "; if `squeeze()` meets one row here, name the dim that it drops: `squeeze(1)`"
     line = nearest_line(node)
     place = f" ({PurePath(line.path).name}:{line.line})" if line else ""
     return f"{text or 'an assert of the model does not hold'}{place}"

@@ -53,6 +53,20 @@ def test_a_check_of_a_number() -> None:
     assert high[0].endswith(_place(forward, 1))
 
 
+def test_a_squeeze_of_one_row_is_told_with_its_remedy() -> None:
+    def forward(self, x):
+        rows = (x > 0).nonzero().squeeze()
+        return x[rows]
+
+    def mended(self, x):
+        rows = (x > 0).nonzero().squeeze(1)
+        return x[rows]
+
+    (said,) = _failed(forward, [torch.tensor([1.0, 2.0, -1.0])], [torch.tensor([1.0, -2.0, -1.0])])
+    assert any("`squeeze(1)`" in each and each.endswith(_place(forward, 1)) for each in said)
+    assert _failed(mended, [torch.tensor([1.0, 2.0, -1.0])], [torch.tensor([1.0, -2.0, -1.0])]) == [[]]
+
+
 def test_asserts_that_always_hold_are_gone() -> None:
     def forward(self, x):
         torch._check(x.shape[0] >= 1)
