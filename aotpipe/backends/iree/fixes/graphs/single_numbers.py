@@ -1,4 +1,4 @@
-"""Gives one number of a tensor, seen with more dims, a buffer of its own before another tensor takes it in."""
+"""Gives one number of a tensor, seen with more dims, a buffer of its own before it is put into another."""
 
 from __future__ import annotations
 
