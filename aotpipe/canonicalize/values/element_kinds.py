@@ -333,16 +333,20 @@ def _leaves(element: Any, kind: Kind) -> list[Any]:
 def _of_nested(items: list[Any], kind: Kind) -> list[Any]:
     """The leaves of a list that is an element, as those of a dynamic list of a kind."""
     if not statically_known_true(slots(items) <= kind.capacity):
-        room = kind.capacity
-        said = f"a list that is in a dict or in another list has room for {room} elements, and grew beyond"
         count = reduce(
             lambda total, each: total + (each.count if type(each) is DynamicList else 1),
             items,
             torch.zeros((), dtype=torch.int64),
         )
-        trace.operators().add_assert(count <= room, said)
+        _require_room(count, kind.capacity)
     found = fitted(items, kind)
     return [*found.buffers, found.count]
+
+
+def _require_room(counts: torch.Tensor, room: Any) -> None:
+    """Let the program raise where a list that is an element is longer than its room, and would lose its end."""
+    said = f"a list that is in a dict or in another list has room for {room} elements, and grew beyond"
+    trace.operators().add_assert((counts <= room).all(), said)
 
 
 def _of_kind(found: DynamicList, kind: Kind) -> list[torch.Tensor]:
@@ -378,6 +382,8 @@ def _rows_of_nested(row: Flat, kind: Kind, capacity: Any) -> list[Any]:
     if _is_nested(spec):
         return _rows_of_dynamic(leaves, spec.child(0).context, kind, capacity)
     held = spec.num_children
+    if not statically_known_true(held <= kind.capacity):
+        _require_room(torch.tensor(held), kind.capacity)
     columns = [structures.aligned(each, kind.spec, UNDEFINED, nested) for each in structures.children(row)]
     rows: list[Any] = []
     for at, leaf in enumerate(kind.leaves):
@@ -393,6 +399,8 @@ def _rows_of_nested(row: Flat, kind: Kind, capacity: Any) -> list[Any]:
 def _rows_of_dynamic(leaves: Sequence[Any], own: Kind, kind: Kind, capacity: Any) -> list[Any]:
     """The same of lists that are dynamic lists of a kind of their own."""
     *buffers, count = leaves
+    if not statically_known_true(own.capacity <= kind.capacity):
+        _require_room(count.buffer, kind.capacity)
     given = iter(buffers)
     # The elements of all lists, one after the other.
     every = capacity * own.capacity

@@ -227,3 +227,21 @@ def test_a_list_that_would_lose_an_element_is_refused(model):
         export(canonicalize(as_spec(model, args=CASES[0])))
     assert caught.value.where is not None
     assert caught.value.where.path.endswith("test_element_kinds.py")
+
+
+def until(x, step):
+    groups = defaultdict(list)
+    while x < 1000:
+        groups[int(x) % 2].append(x)
+        x = x + step
+    return len(groups[0]), groups[0][-1] if groups[0] else x * 0 - 1
+
+
+def test_no_element_beyond_the_assumed_room_is_lost():
+    example = (torch.tensor(990.0), torch.tensor(1.0))
+    program = export(canonicalize(as_spec(until, args=example))).entries[0].program.module()
+    fits = (torch.tensor(488.0), torch.tensor(2.0))  # 256 in one list
+    assert [float(each) for each in program(*fits)] == [float(each) for each in until(*fits)] == [256, 998]
+    for start in (486.0, 100.0):
+        with pytest.raises(Exception, match="has room for 256 elements"):
+            program(torch.tensor(start), torch.tensor(2.0))
