@@ -344,7 +344,7 @@ def _of_nested(items: list[Any], kind: Kind) -> list[Any]:
 
 
 def _require_room(counts: torch.Tensor, room: Any) -> None:
-    """Let the program raise where a list that is an element is longer than its room, and would lose its end."""
+    """Let the program raise where a list that is an element outgrows its room and would lose its end."""
     said = f"a list that is in a dict or in another list has room for {room} elements, and grew beyond"
     trace.operators().add_assert((counts <= room).all(), said)
 
