@@ -604,7 +604,7 @@ def original(value: Any) -> Any:
     return trace.part(_Containers).originals.get(id(value), (value, value))[1]
 
 
-def _originals(value: Any) -> Iterator[Any]:
+def originals(value: Any) -> Iterator[Any]:
     """The container that a region left, and those that it may be where a region inside gave it."""
     left = [original(value)]
     seen: set[int] = set()
@@ -617,8 +617,8 @@ def _originals(value: Any) -> Iterator[Any]:
 
 def may_be_one(left: Any, right: Any) -> bool:
     """Whether two containers are copies, which a branch or a loop gave, of what may be one in eager."""
-    found = {id(each) for each in _originals(left)}
-    return any(id(each) in found for each in _originals(right))
+    found = {id(each) for each in originals(left)}
+    return any(id(each) in found for each in originals(right))
 
 
 @contextmanager
@@ -667,7 +667,7 @@ def get_second_names(names: Sequence[str], paths: Sequence[Sequence[Any]]) -> bo
         first, *rest = map(original, column)
         if all(each is first for each in rest):
             continue
-        for left in (left for value in column for each in _containers(value) for left in _originals(each)):
+        for left in (left for value in column for each in _containers(value) for left in originals(each)):
             held = _held_by_callers(sys._getframe(), names)[1] if held is None else held  # noqa: SLF001
             if id(left) in held:
                 return True
@@ -692,7 +692,7 @@ def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: 
         became: dict[int, list[tuple[str, Any, Any]]] = {}
         for name, old, new in zip(names, values, results, strict=True):
             for each, other in _pairs(old, new):
-                for left in _originals(each):
+                for left in originals(each):
                     if left is not other:
                         became.setdefault(id(left), []).append((name, left, other))
         if not became:

@@ -25,7 +25,7 @@ from aotpipe.canonicalize import modules
 from aotpipe.canonicalize.alias import tensor_storage
 from aotpipe.canonicalize.inputs.pytrees import unique
 from aotpipe.canonicalize.operators import dynamic_table_methods
-from aotpipe.canonicalize.state import layouts, sharing
+from aotpipe.canonicalize.state import layouts, object_identity, sharing
 from aotpipe.canonicalize.state.layouts import Growing, Leaf, Node, Path, Slot, Snapshot, Tree
 from aotpipe.canonicalize.state.slots import MOST_PHASES, State, StateRefused, followed_reads, without_form
 from aotpipe.canonicalize.trace import dry_run, raised_state, regions
@@ -155,6 +155,7 @@ class LiftedModel:
         self._module = module
         self._state = state
         self._sharing = sharing.Sharing(module, state)
+        self._identity = object_identity.ObjectIdentity(module, state)
         self._kept: set[str] = set()
         self._phases = state.phases()
         self.slots = {
@@ -193,6 +194,7 @@ class LiftedModel:
             UnknownState: The program writes a tensor of the model's that the state does not know.
         """
         self._sharing.check()
+        self._identity.check()
         require_known_writes(self._module, self._state, program)
         own = unique([*self._keys, _PHASE])
         prefix = f"{_STORE}."
@@ -264,6 +266,7 @@ class LiftedModel:
             # torch.export would take an assigned buffer for written; it is, below.
             with dry_run.unhooked(), followed_reads(state.unread, state.known_here()) as seen:
                 self._sharing.begin()
+                self._identity.begin(self._phases[phase])
                 watched = self._watched(given, phase, watch, buffers)
                 with raised_state.watching(watched) as call:
                     result = self._module(*args, **kwargs)
@@ -293,6 +296,7 @@ class LiftedModel:
                 left = {name: each for name, each in values.items() if name not in numbers}
                 written = {name: each for name, each in taken.items() if name not in numbers}
                 self._sharing.end(written, left)
+                self._identity.end(layout, snapshots)
                 left_in = host_scalars.as_host_scalar(kept.pop(_PHASE)) if _PHASE in kept else number
                 return result, {**given, **values, **kept}, left_in
         raise UnknownState(_grown(state, self._phases, snapshots))

@@ -31,6 +31,9 @@ class Sharing:
     def __init__(self, module: nn.Module, state: State | None) -> None:
         self._module = module
         self._pairs: dict[str, str] = {}
+        self._names = {name: names for names in _registered_twice(module) for name in names}
+        self._given: dict[str, torch.Tensor] = {}
+        self._assigned: set[str] = set()
         self._written: set[str] = set()
         self._buffers: list[tuple[str, torch.Tensor, int]] = []
         own = list(_own(module))
@@ -43,6 +46,7 @@ class Sharing:
         self._buffers = [
             (name, buffer, object_graph.writes(buffer)) for name, buffer in self._module.named_buffers()
         ]
+        self._given = dict(self._module.named_buffers(remove_duplicate=False))
 
     def end(self, given: Mapping[str, torch.Tensor], left: Mapping[str, torch.Tensor]) -> None:
         """The call is traced: of the state it was given new tensors, and left some."""
@@ -50,6 +54,13 @@ class Sharing:
             name for name, buffer, count in self._buffers if object_graph.writes(buffer) > count
         )
         self._written.update(name for name, tensor in given.items() if object_graph.writes(tensor) > 0)
+        held = dict(self._module.named_buffers(remove_duplicate=False))
+        self._assigned.update(
+            name
+            for name in self._names.keys() & held.keys()
+            if held[name] is not self._given.get(name)
+            and any(held.get(other) is not held[name] for other in self._names[name])
+        )
         self._add([*self._module.named_buffers(), *left.items()])
 
     def check(self) -> None:
@@ -59,15 +70,23 @@ class Sharing:
             StateRefused: There is one.
         """
         for name in sorted(self._written & self._pairs.keys()):
-            path = tuple(name.split("."))
-            roots = object_graph.roots_of(object_graph.modules_of(self._module))
-            own = object_graph.Root(name, self._module, vars(self._module), path[0])
-            raise StateRefused(
-                next((root for root in roots if root.path == name), own),
-                path,
-                f"shares memory with `{self._pairs[name]}`, and a call writes to one of them in place",
-                "keep one of the two and take the other from it in each call, or keep a copy (`.clone()`)",
+            self._refuse(
+                name, f"shares memory with `{self._pairs[name]}`, and a call writes to one of them in place"
             )
+        for name in sorted(self._assigned):
+            other = next(each for each in self._names[name] if each != name)
+            self._refuse(name, f"has the second name `{other}`, and a call gives one of them another tensor")
+
+    def _refuse(self, name: str, what: str) -> None:
+        path = tuple(name.split("."))
+        roots = object_graph.roots_of(object_graph.modules_of(self._module))
+        own = object_graph.Root(name, self._module, vars(self._module), path[0])
+        raise StateRefused(
+            next((root for root in roots if root.path == name), own),
+            path,
+            what,
+            "keep one of the two and take the other from it in each call, or keep a copy (`.clone()`)",
+        )
 
     def _add(self, kept: Iterable[tuple[str, torch.Tensor]]) -> None:
         by_memory: defaultdict[int, dict[int, tuple[str, torch.Tensor]]] = defaultdict(dict)
@@ -79,6 +98,17 @@ class Sharing:
                 if one != other and _overlap(left, right):
                     self._pairs.setdefault(one, other)
                     self._pairs.setdefault(other, one)
+
+
+def _registered_twice(module: nn.Module) -> Iterator[list[str]]:
+    """The names of each buffer that has several: torch.export takes them for one."""
+    names = defaultdict(list)
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        names[id(buffer)].append(name)
+    for name, tensor in _own(module):
+        if id(tensor) in names and name not in names[id(tensor)]:
+            names[id(tensor)].append(name)
+    return (each for each in names.values() if len(each) > 1)
 
 
 def _own(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

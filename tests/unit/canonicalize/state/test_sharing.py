@@ -214,3 +214,40 @@ def test_many_weights_of_one_memory_are_compared_with_their_neighbours():
         found = sharing.Sharing(model, None)
     assert len(compared) == 1
     assert found._pairs == {"b998": "last", "last": "b998"}
+
+
+class TwoNames(nn.Module):
+    """A buffer and a second name of it, which may be registered, too."""
+
+    def __init__(self, *, registered: bool) -> None:
+        super().__init__()
+        self.register_buffer("one", torch.zeros(2))
+        if registered:
+            self.register_buffer("other", self.one)
+        else:
+            self.other = self.one
+
+
+class GetsANewOne(TwoNames):
+    def forward(self, x):
+        found = self.one + self.other + x
+        self.one = x.clone()
+        return found
+
+
+class GetsANewOneInABranch(TwoNames):
+    def forward(self, x):
+        found = self.one + self.other + x
+        if x.sum() < 0:
+            self.one = x.clone()
+        return found
+
+
+@pytest.mark.parametrize("registered", [True, False])
+@pytest.mark.parametrize("kind", [GetsANewOne, GetsANewOneInABranch])
+def test_a_buffer_of_two_names_that_part_is_refused(kind: type[TwoNames], registered: bool):
+    """The program gave both names what one was assigned."""
+    with pytest.raises(
+        ExportFailed, match=r"has the second name `\w+`, and a call gives one of them another"
+    ):
+        export(canonicalize(spec.as_spec(kind(registered=registered), args=(UP,))))

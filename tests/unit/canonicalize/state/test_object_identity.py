@@ -1,0 +1,183 @@
+"""Names of what a model keeps that lead to one list or object: they do after each call, or it is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from aotpipe.canonicalize import canonicalize
+from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model import spec
+
+UP, DOWN = torch.tensor([1.0, 2.0]), torch.tensor([-3.0, 2.0])
+
+
+class Count:
+    def __init__(self) -> None:
+        self.value = torch.zeros(())
+
+
+class Kept(nn.Module):
+    """Has one list under two names, and a list of one name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = [torch.zeros(())]
+        self.other = self.one
+        self.third = [torch.ones(())]
+
+
+class OneIsReplaced(Kept):
+    def forward(self, x):
+        self.one[0] = self.one[0] + x.sum()
+        found = self.other[0] + x
+        self.one = [torch.zeros(())]
+        return found
+
+
+class OneIsReplacedInABranch(Kept):
+    def forward(self, x):
+        if x.sum() < 0:
+            self.one = [x.sum()]
+        else:
+            self.one[0] = x.sum()
+        return self.other[0] + x
+
+
+class OneThatNoCallChanges(Kept):
+    def forward(self, x):
+        found = self.other[0] + self.one[0] + x
+        self.one = [x.sum()]
+        return found
+
+
+class GetsASecondName(Kept):
+    def forward(self, x):
+        found = self.third[0] + x
+        self.one[0] = self.one[0] + x.sum()
+        self.third = self.one
+        return found
+
+
+class GetsASecondNameInABranch(Kept):
+    def forward(self, x):
+        self.one[0] = self.one[0] + x.sum()
+        if x.sum() < 0:
+            self.third = self.one
+        return self.third[0] + x
+
+
+class Objects(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = Count()
+        self.best = Count()
+
+    def forward(self, x):
+        self.now.value = self.now.value + x.sum()
+        if x.sum() < 0:
+            self.best = self.now
+        return self.best.value + x
+
+
+class InAnElement(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = [Count(), Count()]
+        self.now = self.counts[0]
+
+    def forward(self, x):
+        self.now.value = self.now.value + x.sum()
+        self.now = self.counts[1]
+        return self.counts[0].value + 10 * self.counts[1].value + x
+
+
+class Shifted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = [0.0]
+        self.past = [[0.0], [0.0]]
+
+    def forward(self, x):
+        self.now[0] += x.sum().item()
+        found = self.past[0][0]
+        self.past = [self.past[1], self.now]
+        return x * found
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (OneIsReplaced, "`other` is a second name of `one`, and not after each call"),
+        (OneIsReplacedInABranch, "`other` is a second name of `one`, and not after each call"),
+        (OneThatNoCallChanges, "`other` is a second name of `one`, and not after each call"),
+        (GetsASecondName, "may be a second name of"),
+        (GetsASecondNameInABranch, "may be a second name of"),
+        (Objects, "`now` may be a second name of `best` after a call, and one is changed in place"),
+        (InAnElement, "is a second name of"),
+        (Shifted, "may be a second name of"),
+    ],
+)
+def test_names_of_one_object_that_part_or_meet_are_refused(kind: type[nn.Module], said: str):
+    with pytest.raises(ExportFailed, match=said) as caught:
+        export(canonicalize(spec.as_spec(kind(), args=(UP,))))
+    assert caught.value.where is not None
+
+
+class StaysOne(Kept):
+    def forward(self, x):
+        if x.sum() < 0:
+            self.one[0] = self.one[0] + x.sum()
+        return self.other[0] + x
+
+
+class BothAreReplaced(Kept):
+    def forward(self, x):
+        self.one[0] = self.one[0] + x.sum()
+        found = self.other[0] + x
+        self.one = self.other = [found.sum()]
+        return found
+
+
+class IsHandedOn(Kept):
+    """The list under `third` is made anew by each call, and never changed in place."""
+
+    def forward(self, x):
+        found = self.third[0] + x
+        self.third = [found.sum()]
+        self.before = self.third
+        return found
+
+
+class Swapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = [torch.zeros(())], [torch.ones(())]
+
+    def forward(self, x):
+        self.one[0] = self.one[0] + x.sum()
+        self.one, self.other = self.other, self.one
+        return self.one[0] + 10 * self.other[0] + x
+
+
+class OfALinkedList(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.tail = Count(), Count()
+        self.head.after = self.tail
+
+    def forward(self, x):
+        self.tail.value = self.tail.value + x.sum()
+        return self.head.after.value + x
+
+
+@pytest.mark.parametrize("kind", [StaysOne, BothAreReplaced, IsHandedOn, Swapped, OfALinkedList])
+def test_names_that_stay_names_of_one_object_see_each_others_changes(kind: type[nn.Module]):
+    model = kind()
+    program = export(canonicalize(spec.as_spec(copy.deepcopy(model), args=(UP,)))).entries[0].program.module()
+    for x in (UP, DOWN, DOWN, UP, DOWN):
+        torch.testing.assert_close(program(x), model(x))
