@@ -46,6 +46,12 @@ class Undefined:
 UNDEFINED: Final = Undefined()
 
 
+_NO_DIMS_HINT: Final = (
+    "give it the same dims on every path: `torch.zeros_like(x)` for `torch.tensor(0.0)`, `s.expand_as(x)` "
+    "for `s`; a number (`0.0`) takes the place of any shape"
+)
+
+
 class Incompatible(Exception):
     """The values of a variable have no common abstract value; the message completes "NAME ..."."""
 
@@ -336,8 +342,8 @@ def join_leaves(leaves: Sequence[Any], *, missing: bool = True, computed: bool =
         if not _is_of_a_graph(leaf):
             raise _of_no_graph(leaf, next(each for each in leaves if not is_same(each, leaf)))
     typed = [leaf for leaf in tensors if not host_scalars.is_host_scalar(leaf)]
-    # What has one element and no dims fills the place of one that has some.
-    tensors = [leaf for leaf in tensors if leaf.dim()] or tensors
+    # A number fills the place of a tensor that has dims. A tensor without dims has another sum and count.
+    tensors = typed if any(leaf.dim() for leaf in typed) else tensors
     shape, cut = _join_shapes(tensors)
     dtype = _join_dtypes(leaves, tensors, typed)
     return Leaf(
@@ -408,6 +414,8 @@ def _join_shapes(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], int 
     if cut is None or len(known) < len(sizes):
         listed = " and ".join(f"({', '.join(sizes)})" for sizes in sorted(shapes))
         said = f"has the shapes {listed} on different paths"
+        if "()" in listed:
+            raise Incompatible(said, hint=_NO_DIMS_HINT)
         raise Incompatible(said) if cut is None else Incompatible(said, hint=LONGER_HINT)
     return (*shape[:cut], max(known), *shape[cut + 1 :]), cut
 

@@ -125,6 +125,24 @@ def caught_on_one(x):
     return x * sum(step)
 
 
+def dims_on_one(x):
+    total = x.max() if x.sum() > 0 else x
+    return total.sum(), total * x
+
+
+def dims_from_some_trips(x):
+    total = torch.tensor(0.0)
+    for v in x:
+        if v > 0:
+            total = total + x * v
+    return (total * total).sum()
+
+
+def right_side_with_dims(x):
+    s = x.sum()
+    return ((s > 0) and x * 2).sum() * 1.0
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -138,6 +156,7 @@ def caught_on_one(x):
             in_a_branch,
         ),
         *(raised_on_one, filled_by_a_function, caught_on_one),
+        *(dims_on_one, dims_from_some_trips, right_side_with_dims),
     ],
 )
 def test_each_path_is_eagers(model):
@@ -152,6 +171,14 @@ def carried_by_a_loop(x):
     return x * sum(pair)
 
 
+def dims_by_a_loop(x):
+    total = torch.tensor(0.0)
+    while x.sum() > 1:
+        total = total + x
+        x = x / 2
+    return total.sum()
+
+
 def too_many(x):
     pair = ()
     for v in [*x, *x, *x, *x]:
@@ -161,7 +188,9 @@ def too_many(x):
     return len(pair)
 
 
-@pytest.mark.parametrize(("model", "said"), [(carried_by_a_loop, "is a tuple of")])
+@pytest.mark.parametrize(
+    ("model", "said"), [(carried_by_a_loop, "is a tuple of"), (dims_by_a_loop, "torch.zeros_like")]
+)
 def test_what_cannot_be_kept_apart_is_refused_at_its_line(model, said):
     with pytest.raises(ExportFailed, match=said) as caught:
         check(model, *CASES)
