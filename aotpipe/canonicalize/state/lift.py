@@ -79,6 +79,7 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
     shares = sharing.Sharing(module, state)
     late: list[object_graph.Root] = []
     buffers: dict[str, object_graph.Root] = {}
+    begun: dict[str, torch.Tensor] = {}
     call = ExitStack()
 
     def before(*_: object) -> None:
@@ -87,13 +88,16 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
         seen.begin()
         shares.begin()
         buffers.update(_buffers_beside(module, known))
+        begun.update({name: root.held[root.key] for name, root in buffers.items()})
         call.enter_context(raised_state.watching(_asked(buffers, watches[0], known)))
 
     def after(*_: object) -> None:
         call.close()
         late[:] = [root for root in watches[0].unregistered() if not known.knows(root)]
         late.extend(root for root in known.unread if seen.has(root))
-        written = [buffers[name] for name in sorted(raised_state.others())]
+        # Of a buffer that is handed on as another, torch.export makes a copy that its verifier refuses.
+        moved = {name for name, root in buffers.items() if _is_of_another(name, root, begun)}
+        written = [buffers[name] for name in sorted(moved.union(raised_state.others()))]
         if late or written or raised_state.is_unknown():
             watches[0].restore()
             raise UnknownState(raised_state.unknown() or known.with_roots(late), written)
@@ -115,6 +119,12 @@ def _buffers_beside(module: nn.Module, state: State) -> dict[str, object_graph.R
     roots = object_graph.roots_of(object_graph.modules_of(module))
     held = (root for root in roots if root.is_buffer and not state.knows(root))
     return {root.path: root for root in held if isinstance(root.held[root.key], torch.Tensor)}
+
+
+def _is_of_another(name: str, root: object_graph.Root, begun: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a buffer is the tensor that one of another name was when the call began."""
+    held = root.held.get(root.key)
+    return held is not begun[name] and any(held is tensor for tensor in begun.values())
 
 
 def _read(buffers: Mapping[str, object_graph.Root]) -> raised_state.Slots:
@@ -296,7 +306,7 @@ class LiftedModel:
                 left = {name: each for name, each in values.items() if name not in numbers}
                 written = {name: each for name, each in taken.items() if name not in numbers}
                 self._sharing.end(written, left)
-                self._identity.end(layout, snapshots)
+                self._identity.end(layout, snapshots, written)
                 left_in = host_scalars.as_host_scalar(kept.pop(_PHASE)) if _PHASE in kept else number
                 return result, {**given, **values, **kept}, left_in
         raise UnknownState(_grown(state, self._phases, snapshots))

@@ -1,4 +1,4 @@
-"""Which names of what a model keeps lead to one container or object, and whether that stays so.
+"""Which names of what a model keeps lead to one container, object or tensor, and whether that stays so.
 
 A program keeps the elements of each name in buffers of that name, and fills the containers for each call. Two
 names of one list see each other's changes as long as they are names of one list after each call, too.
@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.state import layouts
-from aotpipe.canonicalize.state.layouts import Node, Path, Tree
+from aotpipe.canonicalize.state.layouts import Node, Path, Slot, Snapshot, Tree
 from aotpipe.canonicalize.state.slots import State, StateRefused
 from aotpipe.model import object_graph
 from aotpipe.model.object_graph import Root
@@ -36,16 +37,33 @@ class ObjectIdentity:
         self._changed: set[Path] = set()
         self._split: dict[Path, Path] = {}
         self._merged: list[tuple[Path, Path]] = []
+        self._buffers: dict[str, tuple[torch.Tensor, int]] = {}
+        self._written: set[str] = set()
+        self._shared: list[tuple[Path, Path, set[str]]] = []
 
     def begin(self, form: Sequence[Node]) -> None:
         """A call begins: the model holds what a form describes."""
         lives = self._lives(form)
         self._begun = {path: (live, object_graph.contents(live)) for path, live in lives.items()}
+        known = {root.path for root in self._roots}
+        self._buffers = {
+            name: (buffer, object_graph.writes(buffer))
+            for name, buffer in self._module.named_buffers()
+            if name not in known
+        }
         mine = {id(live) for live in lives.values()}
         self._fixed = dict(self._others(mine))
 
-    def end(self, form: Sequence[Node], left: Sequence[Node]) -> None:
-        """The call has ended; the next one begins with the form that describes what it left."""
+    def end(self, form: Sequence[Node], left: Sequence[Snapshot], taken: Mapping[str, torch.Tensor]) -> None:
+        """The call has ended; the next one begins with the form that describes what it left.
+
+        `taken` are the tensors of the slots with which this one began.
+        """
+        self._written.update(name for name, tensor in taken.items() if object_graph.writes(tensor) > 0)
+        self._written.update(
+            name for name, (buffer, count) in self._buffers.items() if object_graph.writes(buffer) > count
+        )
+        self._shared += self._tensors_of_two(form, left)
         for path, (live, before) in self._begun.items():
             if not _holds_the_same(object_graph.contents(live), before):
                 self._changed.add(path)
@@ -68,7 +86,7 @@ class ObjectIdentity:
             self._merged += [(first, other) for other in others if begins.get(first) is not begins.get(other)]
 
     def check(self) -> None:
-        """Refuse names that have one container before some call, and several before another.
+        """Refuse names that have one object before some call, and several before another.
 
         Raises:
             StateRefused: There are such names, and a call would tell.
@@ -81,12 +99,38 @@ class ObjectIdentity:
                 self._refuse(
                     one, f"may be a second name of `{name}` after a call, and one is changed in place"
                 )
+        for one, other, slots in self._shared:
+            if self._written & slots:
+                name = layouts.shown(other)
+                self._refuse(one, f"is a second name of `{name}` after a call, and one is written in place")
 
     def _refuse(self, path: Path, what: str) -> None:
         name, *_ = path
         own = Root(name, self._module, vars(self._module), name)
         root = next((root for root in self._roots if root.path == name), own)
         raise StateRefused(root, path, what, _HINT)
+
+    def _tensors_of_two(
+        self, form: Sequence[Node], left: Sequence[Snapshot]
+    ) -> Iterator[tuple[Path, Path, set[str]]]:
+        """The names of one tensor for which the next call gets two, with the slots of these."""
+        slots = {
+            path: slot.name
+            for root, node in zip(self._roots, form, strict=True)
+            for path, slot in layouts.leaves_of(node, (root.path,))
+            if isinstance(slot, Slot) and not slot.number
+        }
+        names: dict[int, list[Path]] = defaultdict(list)
+        for name, (buffer, _) in self._buffers.items():
+            slots[name,] = name
+            names[id(buffer)].append((name,))
+        for path, leaf in layouts.leaves_at(self._roots, left):
+            if isinstance(leaf.value, torch.Tensor) and path in slots:
+                names[id(leaf.value)].append(path)
+        for first, *others in names.values():
+            for other in others:
+                if slots[first] != slots[other]:
+                    yield first, other, {slots[first], slots[other]}
 
     def _lives(self, form: Iterable[Node]) -> dict[Path, Any]:
         """What can be changed in place under each path of a form."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 
 import pytest
 import torch
@@ -109,9 +110,45 @@ class Shifted(nn.Module):
         return x * found
 
 
+class ATensor(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.before = torch.zeros(2), torch.ones(2)
+
+    def forward(self, x):
+        self.now.add_(x)
+        found = self.before + x
+        self.before = self.now
+        return found
+
+
+class ABuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("now", torch.zeros(2))
+        self.register_buffer("before", torch.ones(2))
+
+    forward = ATensor.forward
+
+
+class InAWindow(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = torch.zeros(2)
+        self.past = deque([torch.zeros(2), torch.zeros(2)], maxlen=2)
+
+    def forward(self, x):
+        self.now += x
+        self.past.append(self.now)
+        return torch.stack(list(self.past)).sum(0)
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
+        (ATensor, "is a second name of"),
+        (ABuffer, "is a second name of"),
+        (InAWindow, "is a second name of"),
         (OneIsReplaced, "`other` is a second name of `one`, and not after each call"),
         (OneIsReplacedInABranch, "`other` is a second name of `one`, and not after each call"),
         (OneThatNoCallChanges, "`other` is a second name of `one`, and not after each call"),
@@ -164,6 +201,28 @@ class Swapped(nn.Module):
         return self.one[0] + 10 * self.other[0] + x
 
 
+class DelayLine(nn.Module):
+    """Buffers that are handed on: torch.export's verifier refused what it makes of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number, name in enumerate("abc"):
+            self.register_buffer(name, torch.full((2,), float(number)))
+
+    def forward(self, x):
+        self.c = self.b
+        self.b = self.a
+        self.a = x.clone()
+        return self.a + 2 * self.b + 3 * self.c
+
+
+class RotatedAndWritten(DelayLine):
+    def forward(self, x):
+        self.a, self.b, self.c = self.b, self.c, self.a
+        self.c.mul_(2).add_(x)
+        return self.a - self.b * self.c
+
+
 class OfALinkedList(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +234,9 @@ class OfALinkedList(nn.Module):
         return self.head.after.value + x
 
 
-@pytest.mark.parametrize("kind", [StaysOne, BothAreReplaced, IsHandedOn, Swapped, OfALinkedList])
+@pytest.mark.parametrize(
+    "kind", [StaysOne, BothAreReplaced, IsHandedOn, Swapped, DelayLine, RotatedAndWritten, OfALinkedList]
+)
 def test_names_that_stay_names_of_one_object_see_each_others_changes(kind: type[nn.Module]):
     model = kind()
     program = export(canonicalize(spec.as_spec(copy.deepcopy(model), args=(UP,)))).entries[0].program.module()
