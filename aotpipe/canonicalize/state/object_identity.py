@@ -39,7 +39,8 @@ class ObjectIdentity:
         self._merged: list[tuple[Path, Path]] = []
         self._buffers: dict[str, tuple[torch.Tensor, int]] = {}
         self._written: set[str] = set()
-        self._shared: list[tuple[Path, Path, set[str]]] = []
+        # Names of one tensor that later calls part have a slot each from the first call on.
+        self._shared = list(self._tensors_of_two(state.phases()[0], state.first))
 
     def begin(self, form: Sequence[Node]) -> None:
         """A call begins: the model holds what a form describes."""

@@ -131,6 +131,19 @@ class ABuffer(nn.Module):
     forward = ATensor.forward
 
 
+class APartedTensor(nn.Module):
+    """Of two names of one tensor the first call gives one another, after it wrote to both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = self.other = torch.ones(2)
+
+    def forward(self, x):
+        self.other.add_(x)
+        self.one = self.one * 0.5 + x
+        return self.one + self.other
+
+
 class InAWindow(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -148,6 +161,7 @@ class InAWindow(nn.Module):
     [
         (ATensor, "is a second name of"),
         (ABuffer, "is a second name of"),
+        (APartedTensor, "is a second name of"),
         (InAWindow, "is a second name of"),
         (OneIsReplaced, "`other` is a second name of `one`, and not after each call"),
         (OneIsReplacedInABranch, "`other` is a second name of `one`, and not after each call"),
