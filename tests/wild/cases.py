@@ -32,6 +32,7 @@ MODULES: Final = (
     "tenth_draw",
     "eleventh_draw",
     "twelfth_draw",
+    "thirteenth_draw",
 )
 """The modules of this folder that declare cases."""
 
