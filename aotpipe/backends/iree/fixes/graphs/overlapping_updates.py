@@ -41,14 +41,11 @@ def join(module: fx.GraphModule) -> None:
     left = [node for node in module.graph.nodes if node.target in _SLICES]
     while left:
         same = equal_nodes(module.graph)
-        order = {node: at for at, node in enumerate(module.graph.nodes)}
         while left:
             node = left.pop(0)
             bounds = _bounds(node)
             whole = same[node.args[0]]
-            # What stands before a value is not made of it.
-            later = {each for each in order if order[same[each]] > order[whole]} if bounds else set()
-            if bounds is not None and _is_made_of(node.args[1], whole, same, later.__contains__):
+            if bounds and _is_made_of(node.args[1], whole, same, _later(module.graph, whole, same)):
                 _concatenate(module, node, *bounds)
                 break
 
@@ -103,11 +100,21 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
     """The operands of an update that are parts of what it updates; none of any other op."""
     if _packet(node) not in _UPDATES:
         return ()
-    target, *sources = dict.fromkeys(node.all_input_nodes)
+    target, *given = dict.fromkeys(node.all_input_nodes)
+    sources = [
+        source for source in given if isinstance(value_of(source), torch.Tensor)
+    ]  # no bound of a slice
     if target is not node.args[0]:
         return ()
     same = equal_nodes(node.graph)
-    return tuple(source for source in sources if _is_made_of(source, same[target], same, _moves))
+    is_followed = _later(node.graph, same[target], same) if node.target in _SLICES else _moves
+    return tuple(source for source in sources if _is_made_of(source, same[target], same, is_followed))
+
+
+def _later(graph: fx.Graph, whole: fx.Node, same: dict[fx.Node, fx.Node]) -> Callable[[fx.Node], bool]:
+    """Whether a node stands after a value: what stands before it is not made of it."""
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    return lambda each: order[same[each]] > order[whole]
 
 
 def _moves(node: fx.Node) -> bool:

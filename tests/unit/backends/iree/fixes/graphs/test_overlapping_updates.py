@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from aotpipe.backends.iree.fixes.graphs import overlapping_updates
+from aotpipe.model.spec import Dim
 from tests.canaries import canary
 from tests.programs.through import Together, check, legal
 
@@ -58,6 +59,35 @@ def test_updates_of_one_program_read_what_was_there_before() -> None:
 @pytest.mark.parametrize("name", UPDATES)
 def test_an_update_reads_what_was_there_before(name: str) -> None:
     check(Applied(UPDATES[name]), (X, I))
+
+
+def differences(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[1:] = y[1:] - y[:-1]
+    return y
+
+
+OF_A_DIM = {
+    "differences": differences,
+    "computed": lambda x: torch.slice_scatter(x, x[:-1] * 3, 0, 1),
+    "from the end": lambda x: torch.slice_scatter(x, x[:3] * 2, 0, -3),
+    "before the end": lambda x: torch.slice_scatter(x, x[1:] + x[:-1], 0, 0, -1),
+    "in the middle": lambda x: torch.slice_scatter(x, x[2:] + x[:-2], 0, 1, -1),
+    "half": lambda x: torch.slice_scatter(x, x[: x.shape[0] // 2] * 2, 0, x.shape[0] - x.shape[0] // 2),
+    "with steps": lambda x: torch.slice_scatter(x, x[: (x.shape[0] + 1) // 2] * 2, 0, 0, x.shape[0], 2),
+    "one row": lambda x: torch.select_scatter(x, x.sum(0) - x[1], 0, -1),
+}
+
+
+class OfADim(nn.Module):
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [update(x) for update in OF_A_DIM.values()]
+
+
+def test_updates_along_a_dim_that_varies_read_what_was_there_before() -> None:
+    sizes = {"x": {0: Dim("n", min=4, max=40)}}
+    check(OfADim(), *((torch.randn(n, 3),) for n in (7, 4, 40)), dynamic_shapes=sizes)
+    check(OfADim(), *((torch.randn(n),) for n in (7, 4, 40)), dynamic_shapes=sizes)
 
 
 class Shifting(nn.Module):
