@@ -109,8 +109,10 @@ def _padded_pairs(call: Call) -> Padded:
 
 def _triangle(within: Callable[[Array, Array], Array]) -> Callable[..., Array]:
 
-    def keep(_: Out, x: Array, diagonal: int = 0) -> Array:
-        rows, columns = (lax.broadcasted_iota(np.int32, x.shape, x.ndim - back) for back in (2, 1))
+    def keep(_: Out, x: Array, diagonal: int | Array = 0) -> Array:
+        # A diagonal that is computed of a padded size is an array of int64.
+        dtype = np.int32 if isinstance(diagonal, int) else diagonal.dtype
+        rows, columns = (lax.broadcasted_iota(dtype, x.shape, x.ndim - back) for back in (2, 1))
         return lax.select(within(columns, rows + diagonal), x, constant(0, x.dtype, x.shape))
 
     return keep

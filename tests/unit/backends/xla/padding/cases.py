@@ -284,6 +284,7 @@ CASES: dict[str, Case] = {
         _FLAT,
     ),
     "diagonals": _case(lambda x: (x.diagonal(), x.tril(), x.triu(1), x.diagonal(1)), ("n", "n")),
+    "diagonals_of_sizes": _case(lambda x: (x.triu(1 - x.shape[0] // 2), x.tril(x.shape[0] - 3)), ("n", "n")),
     "order": _case(
         lambda x: (x.flip(0), x.flip((0, 2)), x.roll(1, 0), x.roll((2, -1), (0, 1)), x.roll(3)), _SQUARE
     ),
