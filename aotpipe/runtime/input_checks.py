@@ -35,7 +35,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from aotpipe.core.dtypes import Array, name_of, numpy_dtype
+from aotpipe.core.dtypes import Array, is_inexact, name_of, numpy_dtype
 from aotpipe.core.signature import Constant, Presence, Signature, TensorSpec, evaluate_dim
 from aotpipe.core.units import size
 from aotpipe.errors import InputDtype, InputError, InputShape, InputValue, MissingInput, UnknownInput
@@ -189,10 +189,19 @@ class Checker:
         return f"did you mean {close[0]}?" if close else "leave it out"
 
 
+def _rounded(end: float, dtype: np.dtype[Any]) -> float:
+    """An end of a range as a dtype of floats has it: float32's 0.01 is below float64's."""
+    with np.errstate(over="ignore"):
+        rounded = float(dtype.type(end))
+    return rounded if math.isfinite(rounded) else end
+
+
 def _range(index: int, spec: TensorSpec) -> _Range:
     assert spec.value_range is not None
     low, high = spec.value_range
     dtype = numpy_dtype(spec.dtype)
+    if is_inexact(dtype) and dtype.kind != "c":
+        low, high = (_rounded(end, dtype) for end in (low, high))
     one_pass = dtype.kind == "i" and low == 0 and high <= np.iinfo(dtype).max
     unsigned = np.dtype(f"u{dtype.itemsize}") if one_pass else None
     return _Range(index, low, high, unsigned, is_trusted=dtype.kind in "iu")
@@ -259,11 +268,13 @@ def _dtype_error(spec: TensorSpec, got: np.dtype[Any]) -> InputDtype:
 
 def _value_error(spec: TensorSpec, bounds: _Range, array: Array) -> InputValue:
     with np.errstate(invalid="ignore"):
+        # In float64: numpy would round the ends to the array's dtype, 1e40 to an infinity.
+        array = array.astype(np.float64) if is_inexact(array.dtype) else array
         outside = ~((array >= bounds.low) & (array <= bounds.high))
     index = tuple(int(i) for i in np.unravel_index(int(outside.argmax()), array.shape))
+    low, high = spec.value_range or (bounds.low, bounds.high)
     return InputValue(
-        f"input {spec.name!r} has the value {array[index]} at {list(index)}, "
-        f"wants {bounds.low}..{bounds.high}",
+        f"input {spec.name!r} has the value {array[index]} at {list(index)}, wants {low}..{high}",
         reason=f"{int(outside.sum())} of {array.size} values are outside",
     )
 

@@ -1,3 +1,4 @@
+import re
 import timeit
 import warnings
 
@@ -191,6 +192,25 @@ def test_value_ranges_agree_with_their_definition(dtype, bounds, data):
     else:
         with pytest.raises(InputValue, match=r"input 'x' has the value"):
             check(spec, {"x": array})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("bounds", [(0.01, 0.99), (-0.3, 0.1), (0.1, 1e40)])
+def test_the_ends_of_a_range_are_those_of_the_dtype(dtype, bounds):
+    low, high = bounds
+    spec = signature(f"x: {dtype}[1] in [{low}, {high}]")
+    of_numpy = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    with np.errstate(over="ignore"):
+        ends = np.array([low, high]).astype(of_numpy)
+    check(spec, {"x": ends[:1]})
+    if np.isfinite(ends[1].astype(float)):
+        check(spec, {"x": ends[1:]})
+    else:
+        with pytest.raises(InputValue, match="inf"):
+            check(spec, {"x": ends[1:]})
+    below = np.nextafter(ends[:1], of_numpy.type(-np.inf), dtype=of_numpy)
+    with pytest.raises(InputValue, match=re.escape(f"wants {low}..{high}")):
+        check(spec, {"x": below})
 
 
 def test_a_value_error_says_where():
