@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import canonicalize
 from aotpipe.canonicalize.example_call import uncompiled
+from aotpipe.core.signature import TensorSpec
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model.spec import as_spec
@@ -30,6 +31,7 @@ from tests.programs.written import (
     inference,
     keeping,
     machines,
+    pipelines,
     places,
     practice,
     routines,
@@ -71,10 +73,16 @@ REFUSED: dict[str, str] = {
     "CentroidTracker": "`an element` is changed in place",
     "BudgetedExits": "`best` is None on one path and a ExitDecision on another",
     "nms_by_label": "a comprehension goes through a list whose length a tensor decides",
+    "CRFDecoder": "`beams` is a list of 3 on one path and a list of 3 on another",
+    "DictTracker": "`an element` is changed in place",
+    "pack_requests": "`batches` holds an element that is one Batch on one path and another one on another",
+    "peaks_and_valleys": "is sliced with a step",
     "bpe_encode": "`pieces` is made of its own parts in each iteration",
 }
 # A call that raises leaves writes in the state, which torch, as it runs an exported program, does not keep.
-KEPT_ON_RAISE = frozenset({"ParticleFilter", "MedianLimiter", "ConfidentExit", "UndoBuffer"})
+KEPT_ON_RAISE = frozenset(
+    {"OutlierGate", "PrefixCache", "ParticleFilter", "MedianLimiter", "ConfidentExit", "UndoBuffer"}
+)
 # They fill the table.
 __all__ = [
     "algorithms",
@@ -84,6 +92,7 @@ __all__ = [
     "inference",
     "keeping",
     "machines",
+    "pipelines",
     "places",
     "practice",
     "routines",
@@ -111,10 +120,11 @@ def legalized(model: Any, example: Any) -> Callable[..., Any]:
     run = Runner(legal(model, example))
 
     def call(*inputs: Any) -> list[Any]:
-        found = [*run(inputs).values()]
+        found = run(inputs)
         if said := next((said for said, holds in run.asserts.items() if not holds), None):
             raise RuntimeError(said)
-        return found
+        outputs = run.entry(None).signature.outputs
+        return [found[each.name] if isinstance(each, TensorSpec) else each.value for each in outputs]
 
     return call
 

@@ -12,6 +12,7 @@ be lost. `note_results` remembers such containers, and `results_checked` refuses
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import sys
 import traceback as tracebacks
@@ -42,7 +43,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize.alias.tensor_storage import storage_of
-from aotpipe.canonicalize.values import object_fields, trace
+from aotpipe.canonicalize.values import dynamic_list, object_fields, trace
 from aotpipe.canonicalize.values.abstract_values import UNDEFINED, Undefined
 from aotpipe.canonicalize.values.optional_values import OptionalValue, Partial
 from aotpipe.canonicalize.values.structures import is_leaf
@@ -60,6 +61,18 @@ Mark = tuple[str, type, int]
 """A container among those that are looked at: its name, its type, and which of those of both it is."""
 
 
+class InnerContainersDiffer(Exception):
+    """A container holds other ones that are not the same on all paths; the message names it.
+
+    Attributes:
+        refused: The refusal, where what the other ones hold has no common form either.
+    """
+
+    def __init__(self, name: str, refused: ExportFailed) -> None:
+        super().__init__(name)
+        self.refused = refused
+
+
 class Changed(Exception):
     """Containers were changed; the message names them."""
 
@@ -68,6 +81,7 @@ class Changed(Exception):
     ) -> None:
         super().__init__(", ".join(names))
         self.containers = [(name.rstrip("."), container) for name, container in changed]
+        self.attributes = {id(container) for name, container in changed if name.endswith(".")}
         self.known = [container for _, container in held]
         ids = {id(container) for _, container in changed}
         self.marks = tuple(
@@ -388,6 +402,11 @@ def contents(container: Any, known: Iterable[Any]) -> Any:
     return [held.get(id(value), value) for value in found]
 
 
+def holds_same(values: Iterable[Any]) -> bool:
+    """Whether contents have a container in them that is followed by itself."""
+    return any(type(leaf) is Same for leaf in dynamic_list.leaves(list(values)))
+
+
 def fill(container: Any, found: Any) -> None:
     """Put contents back."""
     if isinstance(container, CellType):
@@ -491,6 +510,16 @@ def held_by_unread(read: Collection[str]) -> Callable[[object], bool]:
     return is_unread
 
 
+def _sharing(container: Any) -> bool:
+    """Whether something else that is held may have elements of a list or a dict that grows."""
+    own = {key for found in dynamic_list.dynamic_lists(container) for key in found.shared_buffers}
+    holders: dict[int, Any] = {}
+    _held_by_callers(sys._getframe(1), holders=holders)  # noqa: SLF001
+    holders.pop(id(container), None)
+    found = (each for holder in holders.values() for each in dynamic_list.dynamic_lists(holder))
+    return any(each.kind.holds_containers and not own.isdisjoint(each.shared_buffers) for each in found)
+
+
 def is_held(value: object) -> bool:
     """Whether a variable, or something that one holds, has a value."""
     return id(value) in _held_by_callers(sys._getframe(1))[1]  # noqa: SLF001
@@ -529,10 +558,13 @@ def _variables_of_callers(
         frame = frame.f_back
 
 
-def _held_by_callers(frame: FrameType | None, but: Collection[str] = ()) -> tuple[set[int], dict[int, int]]:
+def _held_by_callers(
+    frame: FrameType | None, but: Collection[str] = (), holders: dict[int, Any] | None = None
+) -> tuple[set[int], dict[int, int]]:
     """The memories of the tensors that are held, and how deep each other object was looked into.
 
-    What is held `but` by the variables of these names of the function that runs.
+    What is held `but` by the variables of these names of the function that runs. `holders` is filled with
+    the containers that are held and have elements of which a run knows the number, by identity.
     """
     storages: set[int] = set()
     depths: dict[int, int] = {}
@@ -542,6 +574,8 @@ def _held_by_callers(frame: FrameType | None, but: Collection[str] = ()) -> tupl
             storages.add(storage_of(value))
         elif depth > depths.get(id(value), 0):
             depths[id(value)] = depth
+            if holders is not None and any(True for _ in dynamic_list.dynamic_lists(value)):
+                holders[id(value)] = value
             for each in _inside(value):
                 add(each, depth - 1)
 
@@ -582,7 +616,9 @@ class _Containers:
         may_be: Of what a region gave, the containers that it may be in eager; by identity.
         chosen: Copies of elements that a tensor chose, and what regions gave for these; by identity.
         elements: Those of them whose elements are in their list or dict still, and what was put into a dict.
-        shared: The types of what was put into dicts more than once.
+        shared: The types of what was put into dicts, or into lists that grow, more than once.
+        depth: How many regions run, one inside of the other.
+        copied_in: What regions put into dicts and lists that hold copies, by how deep the region is.
     """
 
     noted: list[tuple[str, Any, Any, Lines]] = field(default_factory=list)
@@ -591,12 +627,15 @@ class _Containers:
     chosen: dict[int, Any] = field(default_factory=dict)
     elements: dict[int, Any] = field(default_factory=dict)
     shared: set[type] = field(default_factory=set)
+    depth: int = 0
+    copied_in: dict[int, list[Any]] = field(default_factory=dict)
 
 
 def note_copies(values: Any, copies: Any) -> None:
     """Remember which containers a region left, of which these are copies."""
     for old, new in _pairs(values, copies):
-        trace.part(_Containers).originals[id(new)] = (new, old)
+        if new is not None:
+            trace.part(_Containers).originals[id(new)] = (new, old)
 
 
 def original(value: Any) -> Any:
@@ -628,14 +667,19 @@ def results_checked() -> Iterator[None]:
     Raises:
         ExportFailed: A container was changed that eager would have under two names.
     """
-    noted = trace.part(_Containers).noted
+    containers = trace.part(_Containers)
+    noted = containers.noted
     mark = len(noted)
+    inside = containers.depth + 1
     try:
-        yield
+        with trace.assigned(containers, depth=inside):
+            yield
         for name, container, before, lines in noted[mark:]:
             if not is_same(container, before):
                 raise _second_name(name, lines)
     finally:
+        placed = [each for _, each, _, _ in noted[mark:] if id(each) in containers.elements]
+        containers.copied_in.setdefault(inside, []).extend(placed)
         del noted[mark:]
 
 
@@ -683,43 +727,79 @@ def lines_of_model() -> Iterator[tuple[CodeType, int]]:
             yield frame.f_code, line
 
 
-def note_results(names: Sequence[str], paths: Sequence[Sequence[Any]], results: Sequence[Any]) -> None:
-    """Remember containers that variables have after a region, and that eager may have by other names too."""
+def note_results(
+    names: Sequence[str],
+    paths: Sequence[Sequence[Any]],
+    results: Sequence[Any],
+    is_unread: Callable[[object], bool] | None = None,
+) -> None:
+    """Remember containers that variables have after a region, and that eager may have by other names too.
+
+    `is_unread` tells of a container that nobody who holds it reads it.
+    """
     found: dict[int, tuple[str, Any]] = {}
     held: dict[int, int] | None = None
-    chosen, elements = trace.part(_Containers).chosen, trace.part(_Containers).elements
+    containers = trace.part(_Containers)
+    chosen, elements = containers.chosen, containers.elements
+    placed = {id(each): each for each in containers.copied_in.pop(containers.depth + 1, [])}
     for values in paths:
         became: dict[int, list[tuple[str, Any, Any]]] = {}
+        inside: Counter[int] = Counter(placed.keys())
         for name, old, new in zip(names, values, results, strict=True):
             for each, other in _pairs(old, new):
                 for left in originals(each):
                     if left is not other:
                         became.setdefault(id(left), []).append((name, left, other))
+                    if other is None:
+                        inside[id(left)] += 1
+        for key, each in placed.items():
+            became.setdefault(key, []).append((_ELEMENT, each, None))
         if not became:
             continue
         held = _held_by_callers(sys._getframe())[1] if held is None else held  # noqa: SLF001
         for key, pairs in became.items():
             name, old, _ = pairs[0]
-            made = {id(new): (name, new) for name, _, new in pairs}
-            if key in held:
+            made = {id(new): (name, new) for name, _, new in pairs if new is not None}
+            if key in held and not (inside[key] and not made and is_unread is not None and is_unread(old)):
                 made[key] = (name, old)
             if key in chosen:  # the element that it is a copy of has a name in eager
                 copies_of = [chosen, *([elements] if key in elements else [])]
                 for table in copies_of:
                     table.update((at, new) for at, (_, new) in made.items())
                 made[key] = (name, old)
-            if len(made) > 1:
+            if inside[key]:
+                if inside[key] > 1 or (key in elements and key not in placed):
+                    containers.shared.add(type(old))
+                elements.update((at, each) for at, (_, each) in made.items())
+            if len(made) + (inside[key] > 0) > 1:
                 found |= made
                 for _, _, new in pairs:
-                    trace.part(_Containers).may_be.setdefault(id(new), (new, []))[1].append(old)
+                    if new is not None:
+                        containers.may_be.setdefault(id(new), (new, []))[1].append(old)
     lines = tuple(lines_of_model()) if found else ()
     copies = [(name, each, copied(each), lines) for name, each in found.values()]
-    trace.part(_Containers).noted.extend(copies)
+    containers.noted.extend(copies)
 
 
 def holds_containers(value: Any) -> bool:
     """Whether a value is a container that can be changed in place, or has one in its tuples."""
     return any(True for _ in _containers(value))
+
+
+def is_copied_and_changed(changed: Sequence[Any], values: Iterable[Any], carried: Iterable[Any]) -> bool:
+    """Whether a loop changes in place what its lists and dicts have copies of in the next iteration.
+
+    `values` are what variables hold before and after an iteration, and `carried` what the next one has as its
+    own and may change.
+    """
+    containers = trace.part(_Containers)
+    placed = containers.copied_in.get(containers.depth + 1, [])
+    ids = {id(each) for each in changed}
+    held = [*placed, *(original(each) for value in values for each in _containers(value))]
+    own = {id(original(each)) for value in carried for each in _containers(value)}
+    if any(id(each) in own for each in placed):
+        return True
+    return any(id(each) in ids or id(_attributes_of(each)) in ids for each in held)
 
 
 def note_chosen(element: Any, among: Iterable[Any] = ()) -> None:
@@ -738,8 +818,10 @@ def note_element(element: Any, among: Iterable[Any] = ()) -> None:
     trace.part(_Containers).elements.update((id(each), each) for each in _containers(element))
 
 
-def check_copies(element: Any) -> None:
+def check_copies(element: Any, container: Any) -> None:
     """Refuse a change of an element where it is, if a variable has a copy of what may be the same element.
+
+    So may another container, which has elements of the one that holds it.
 
     Raises:
         ExportFailed: In eager that variable has the element itself, and sees the change.
@@ -747,12 +829,13 @@ def check_copies(element: Any) -> None:
     containers = trace.part(_Containers)
     kinds = set(map(type, _containers(element)))
     is_shared = not kinds.isdisjoint(containers.shared)
-    if is_shared or any(type(each) in kinds and is_held(each) for each in [*containers.elements.values()]):
+    copies = (each for each in [*containers.elements.values()] if type(each) in kinds)
+    if is_shared or any(map(is_held, copies)) or _sharing(container):
         raise _second_name(_ELEMENT, tuple(lines_of_model()))
 
 
 def note_placed(value: Any) -> None:
-    """Remember the containers that are put into a dict, which holds copies of them."""
+    """Remember the containers that are put into a dict or a list which holds copies of them."""
     containers, lines = trace.part(_Containers), tuple(lines_of_model())
     for each in _containers(value):
         if id(each) in containers.elements:
@@ -776,8 +859,12 @@ def _containers(value: Any) -> Iterator[Any]:
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
+    """The containers of a value, each with what took its place; with None where buffers hold its elements."""
     old, new = (each.payload_of_optional if isinstance(each, OptionalValue) else each for each in (old, new))
-    if old is new or type(old) is not type(new):
+    if old is new:
+        return
+    if type(old) is not type(new):
+        yield from ((each, None) for each in _containers(old))
         return
     if type(old) in _CHANGED:
         yield old, new
@@ -787,9 +874,9 @@ def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
         old, new = tuple(object_fields.parts(old)), tuple(object_fields.parts(new))
     if type(old) not in _COPIED and not isinstance(old, tuple):
         return
-    is_dict = isinstance(old, dict)
-    inner = (
-        ((old[key], new[key]) for key in old.keys() & new.keys()) if is_dict else zip(old, new, strict=False)
-    )
+    if isinstance(old, dict):
+        inner: Iterable[Any] = ((value, new.get(key)) for key, value in old.items())
+    else:
+        inner = zip(old, itertools.chain(new, itertools.repeat(None)), strict=False)
     for each, other in inner:
         yield from _pairs(each, other)

@@ -99,7 +99,7 @@ class Opened:
 
     def _change(self, element: Any, index: Any, change: Callable[[Any], Any]) -> Any:
         if is_dynamic_list(self.items):
-            effects.check_copies(element)
+            effects.check_copies(element, self.items)
             given = change(element)
             set_element(self.items, index, element)
             return given
@@ -369,8 +369,9 @@ def set_element(items: Any, index: Any, value: Any) -> None:
         torch.where(beside(at, buffer), row[:1], buffer)
         for buffer, row in zip(found.buffers, new.buffers, strict=True)
     ]
-    result = DynamicList(found.kind, buffers, found.count)
+    result = DynamicList(found.kind, buffers, found.count).sharing([found])
     if is_dynamic:
+        effects.note_placed(value)
         refill(items, result, None)
         return
     names = structures.tensors_in([held, value])
@@ -558,10 +559,15 @@ def selected(found: DynamicList, position: Any, names: Sequence[torch.Tensor] | 
 def refill(items: Any, found: DynamicList, count: int | None) -> None:
     """Let a list or a deque hold these elements, of which so many are known to be there."""
     if count is None:
+        for each in items:
+            if type(each) is not DynamicList:
+                effects.note_placed(each)  # of which it has a copy from now on
         new = [found]
     else:
         names = structures.tensors_in(list(items))
         new = [selected(found, host_scalars.as_int64(place), names) for place in range(count)]
+        for each in new:
+            effects.note_chosen(each, list(items))
     items.clear()
     items.extend(new)
 
@@ -611,7 +617,7 @@ def rows_at(found: DynamicList, places: torch.Tensor, count: torch.Tensor) -> Dy
         torch.where(beside(there, each), each.index_select(0, rows), 0).to(each.dtype)
         for each in found.buffers
     ]
-    return DynamicList(found.kind, buffers, host_scalars.as_host_scalar(count.clone()))
+    return DynamicList(found.kind, buffers, host_scalars.as_host_scalar(count.clone())).sharing([found])
 
 
 def _places_of(items: list[Any], value: Any, name: str) -> torch.Tensor:

@@ -149,7 +149,8 @@ def _put(items: list[Any], element: Any, *, is_set: bool, keep: bool = False) ->
         torch.where(beside(at.logical_and(is_new) if keep or number < count else at, buffer), new[:1], buffer)
         for number, (buffer, new) in enumerate(zip(found.buffers, row.buffers, strict=True))
     ]
-    return DynamicList(found.kind, buffers, host_scalars.as_host_scalar(found.count + is_new.to(torch.int64)))
+    total = host_scalars.as_host_scalar(found.count + is_new.to(torch.int64))
+    return DynamicList(found.kind, buffers, total).sharing([found])
 
 
 def _looked_up(table: Any, key: Any) -> tuple[DynamicList, torch.Tensor]:
@@ -558,7 +559,7 @@ def _part(table: Any, key: Any) -> Any:
 
     def change_value(change: Callable[[Any], Any]) -> Any:
         # A copy of it takes its place.
-        effects.check_copies(element)
+        effects.check_copies(element, table)
         given = change(element)
         set_item(table, key, element)
         return given

@@ -316,7 +316,8 @@ def _shifted(found: DynamicList, path: torch.Tensor, count: torch.Tensor) -> Dyn
     source = torch.where(steps < count, following, torch.where(steps == count, path[:1], path))
     hit = places[:, None] == path
     rows = torch.where(hit.any(1), torch.where(hit, source, 0).sum(1), places)
-    return DynamicList(found.kind, [each.index_select(0, rows) for each in found.buffers], found.count)
+    buffers = [each.index_select(0, rows) for each in found.buffers]
+    return DynamicList(found.kind, buffers, found.count).sharing([found])
 
 
 def _risen(

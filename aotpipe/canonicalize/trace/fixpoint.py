@@ -15,7 +15,7 @@ import sympy
 import torch
 from torch.utils import _pytree as pytree
 
-from aotpipe.canonicalize.alias import rebinding, tensor_storage
+from aotpipe.canonicalize.alias import effects, rebinding, tensor_storage
 from aotpipe.canonicalize.trace import dry_run, region_sites, runtime_asserts, torch_functions
 from aotpipe.canonicalize.values import (
     abstract_values,
@@ -104,6 +104,7 @@ def _solve(loop: Loop) -> Fixpoint:
                     _, known = carried(abstracts, own)
                 border.register(abstracts, values, names, known)
             owns = site.owns_containers
+            dynamic_list.note_shared(values, start)
             summary = dry_run.summarize(loop.body, variables, values, test=loop.test, own=own, owns=owns)
         capacities = [_capacity(each, loop, values, summary) for each in range(len(at))]
         trips = _trips(loop, values, summary)
@@ -252,11 +253,16 @@ def join_paths(
             grown = grown or dynamic_table.abstract_table(values, capacity, trips=trips)
             abstract = grown or abstract_values.join_values(values)
         except Incompatible as error:
-            raise refusal(
+            refused = refusal(
                 f"{_shown(name)} {error}, where a tensor decides which",
                 error.hint,
                 error.code or "paths-differ",
-            ) from None
+            )
+            if effects.holds_same(values):
+                raise effects.InnerContainersDiffer(name, _of_inner(name)) from None
+            raise refused from None
+        if grown is not None and effects.holds_same(values):
+            raise effects.InnerContainersDiffer(name, _of_inner(name))
         if any(leaf.filled for leaf in abstract.computed):
             trace.note(
                 "warning",
@@ -280,6 +286,15 @@ def join_paths(
             )
         abstracts.append(abstract)
     return abstracts
+
+
+def _of_inner(name: str) -> ExportFailed:
+    return refusal(
+        f"{_shown(name)} holds lists, dicts or objects that are other ones on each path, where a tensor "
+        "decides which",
+        "put a copy there (`list(row)`), or numbers and tensors",
+        "paths-differ",
+    )
 
 
 def _shown(name: str) -> str:

@@ -33,11 +33,13 @@ class Site:
         changed: The containers that it changes, in the order in which that was found.
         fixpoint_note: What its variables settled to, if it is a loop.
         owns_containers: Whether its variables, if it is a loop, begin with copies of their containers.
+        opened: The names of the containers of which the containers inside are other ones on each path.
     """
 
     changed: list[tuple[Mark, ...]] = field(default_factory=list)
     fixpoint_note: Any = None
     owns_containers: bool = False
+    opened: set[str] = field(default_factory=set)
     inner: defaultdict[Hashable, dict[_Key, Site]] = field(default_factory=lambda: defaultdict(dict))
 
 

@@ -10,7 +10,7 @@ A list, a dict or an object that a region changes is one more variable. A path t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,7 @@ from aotpipe.canonicalize.values.abstract_values import (
     is_same,
 )
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
+from aotpipe.canonicalize.values.dynamic_list import note_shared
 from aotpipe.canonicalize.values.optional_values import OptionalValue, assume, assuming
 from aotpipe.canonicalize.values.structures import is_leaf
 from aotpipe.canonicalize.values.tensor_subclasses import plain
@@ -600,6 +601,7 @@ def _loop(
         return
     if not ends_at_asserts and seen.asserts and (seen.writes or raised_state.is_written()):
         raise _AssertsAfterWrites
+    _check_copies(variables, abstracts, [start, summary.after], owns=site.owns_containers)
     decisions.statement(
         "loop",
         (body, test),
@@ -625,6 +627,7 @@ def _loop(
             # A body may not write what it is given.
             given = [each.clone() for each in operands] if summary.writes_own else operands
             values, known = fixpoint.carried(abstracts, given[: len(carried)])
+            note_shared(values, start)
             kept = operands[len(carried) : len(state)]
             beside = operands[len(state) : len(state) + len(outer)]
             replaced = dry_run.replaced([*written, *outer], [*kept, *beside], shared)
@@ -655,6 +658,30 @@ def _loop(
     _leave(border, abstracts, names, written, results, variables, [start, summary.after], full)
 
 
+def _check_copies(
+    variables: Variables, abstracts: Sequence[AbstractValue], paths: Sequence[Values], *, owns: bool
+) -> None:
+    """Refuse a loop that changes in place what a list or a dict has a copy of in the next iteration.
+
+    `paths` are what the variables are before and after an iteration, each of which begins with copies of
+    their containers where it `owns` these.
+
+    Raises:
+        ExportFailed: In eager the list or the dict has the thing itself.
+    """
+    columns = zip(abstracts, *paths, strict=True)
+    kept = [value for abstract, *values in columns if not abstract.is_constant for value in values]
+    if effects.is_copied_and_changed(variables.changed, kept, kept if owns else ()):
+        names = variables.names[-len(variables.changed) :] if variables.changed else variables.names
+        shown = ", ".join(f"`{name}`" for name in names)
+        raise refusal(
+            f"a loop on a tensor changes {shown} in place, and has one of them by another name, or puts it "
+            "into a list or a dict that grows",
+            "put a copy there: `items.append(list(row))`, `table[key] = dict(row)`",
+            "python-object-changed",
+        )
+
+
 def _with_changed_containers(
     variables: Variables,
     start: Callable[[Variables], Values],
@@ -670,8 +697,9 @@ def _with_changed_containers(
         if changed is None:
             del site.changed[at:]
             break
-        variables = _with_containers(variables, changed)
+        variables = _with_containers(variables, changed, site.opened)
     first = variables
+    first_names = frozenset(first.names)
     for _ in range(fixpoint.MOST_ROUNDS):
         try:
             # The body is the model's: `run_region` is told of its calls.
@@ -687,8 +715,18 @@ def _with_changed_containers(
                 del site.changed[:]
                 variables = first
                 continue
-            variables = _with_containers(variables, changed)
+            variables = _with_containers(variables, changed, site.opened)
             site.changed.append(changed.marks)
+        except effects.InnerContainersDiffer as differ:
+            name, added = str(differ), variables.names[len(first.names) :]
+            if name in site.opened or name not in added:
+                raise differ.refused from None
+            site.opened.add(name)
+            if is_loop and not site.owns_containers and not first_names.isdisjoint(added):
+                # Each iteration begins with another container.
+                site.owns_containers = True
+                del site.changed[:]
+                variables = first
         else:
             return
     raise _changes_too_much(variables.names)
@@ -702,8 +740,14 @@ def _changes_too_much(names: Sequence[str]) -> ExportFailed:
     )
 
 
-def _with_containers(variables: Variables, changed: effects.Changed) -> Variables:
+def _with_containers(variables: Variables, changed: effects.Changed, opened: Collection[str]) -> Variables:
+    """The variables of a region, and what the containers hold that it changes in place.
+
+    Of a container that is `opened` it is what the containers inside hold, too.
+    """
     containers = [each for _, each in changed.containers]
+    names_of = [name for name, _ in changed.containers]
+    may_open = {name for name, each in changed.containers if id(each) not in changed.attributes}
     if not all(map(effects.is_variable, containers)):
         raise refusal(
             f"a branch or a loop on a tensor changes {changed} in place",
@@ -713,8 +757,12 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
     split = len(variables.names)
     unread = [each for each in containers if variables.is_unread is not None and variables.is_unread(each)]
 
+    def contents(name: str, container: Any) -> Any:
+        is_opened = name in opened and name in may_open
+        return effects.contents(container, () if is_opened else changed.known)
+
     def get() -> Values:
-        return (*variables.get(), *(effects.contents(each, changed.known) for each in containers))
+        return (*variables.get(), *map(contents, names_of, containers))
 
     def set_(values: Values) -> None:
         variables.set(values[:split])
@@ -724,12 +772,13 @@ def _with_containers(variables: Variables, changed: effects.Changed) -> Variable
             return_values.check_placed(container, value)
             effects.fill(container, value)
 
-    names = (*variables.names, *(name for name, _ in changed.containers))
+    names = (*variables.names, *names_of)
     dead = [
         *variables.dead,
         *(split + at for at, each in enumerate(containers) if any(each is other for other in unread)),
     ]
-    return Variables(get, set_, names, variables.watched, dead, variables.is_unread)
+    held = (*variables.changed, *containers)
+    return Variables(get, set_, names, variables.watched, dead, variables.is_unread, held)
 
 
 def _leave(
@@ -764,8 +813,9 @@ def _set(variables: Variables, values: Values, paths: Sequence[Values]) -> None:
         first if type(first) is type(value) and all(other is first for other in rest) else value
         for value, (first, *rest) in columns
     )
+    note_shared(kept, *paths)
     variables.set(kept)
-    effects.note_results(variables.names, paths, kept)
+    effects.note_results(variables.names, paths, kept, variables.is_unread)
 
 
 def _union(lists: Iterable[list[torch.Tensor]]) -> list[torch.Tensor]:

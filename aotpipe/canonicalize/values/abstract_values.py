@@ -78,6 +78,7 @@ class Variables:
         watched: Gives the names and values of what else the region may change in place.
         dead: The places of those that nothing reads afterwards, nor the next iteration of a loop.
         is_unread: Whether nothing reads afterwards what a container holds.
+        changed: The containers that the region changes in place, of which some of the variables are contents.
     """
 
     get: Callable[[], tuple[Any, ...]]
@@ -86,6 +87,7 @@ class Variables:
     watched: Callable[[], Sequence[tuple[str, object]]]
     dead: Collection[int] = ()
     is_unread: Callable[[object], bool] | None = None
+    changed: Sequence[Any] = ()
 
     @classmethod
     def of_list(

@@ -8,7 +8,7 @@ elements; what eager appends afterwards stands behind it until the next branch o
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from aotpipe.canonicalize.values import host_scalars, object_fields, trace
 from aotpipe.canonicalize.values.abstract_values import Leaf
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
-from aotpipe.canonicalize.values.structures import is_leaf
+from aotpipe.canonicalize.values.structures import OptionalNode, is_leaf
 from aotpipe.canonicalize.values.trace import refusal
 
 
@@ -75,6 +75,21 @@ class Kind:
         """The leaves that the graph computes."""
         return [leaf for leaf in self.leaves if isinstance(leaf, Leaf)]
 
+    @property
+    def holds_containers(self) -> bool:
+        """Whether its elements, or what they hold, can be changed in place."""
+        return _holds_containers(self.spec)
+
+
+def _holds_containers(spec: pytree.TreeSpec) -> bool:
+    if spec.is_leaf():
+        return False
+    is_frozen = getattr(getattr(spec.type, "__dataclass_params__", None), "frozen", False)
+    # What tells a named tuple is its class, as torch's trees have it.
+    is_named = isinstance(spec.context, type) and issubclass(spec.context, tuple)
+    is_fixed = is_frozen or is_named or spec.type in (tuple, torch.Size, OptionalNode)
+    return not is_fixed or any(map(_holds_containers, spec.children()))
+
 
 class DynamicList:
     """The elements of a list, as buffers with room and a count.
@@ -83,6 +98,7 @@ class DynamicList:
         buffers: For each computed leaf, its values along the first dim; zeros behind the last.
         count: How many elements there are, a traced number.
         is_full: Whether there are as many as it has room for, in every call.
+        shared_buffers: The buffers, by identity, of the lists that in eager have elements of this one.
     """
 
     def __init__(
@@ -92,7 +108,15 @@ class DynamicList:
         self.buffers = tuple(buffers)
         self.count = count
         self.is_full = is_full
+        self.shared_buffers = {id(each): each for each in self.buffers}
         trace.watch_calls()
+
+    def sharing(self, others: Iterable[DynamicList]) -> Self:
+        """It, with elements that are those of other lists, too."""
+        if self.kind.holds_containers:
+            for each in others:
+                self.shared_buffers |= each.shared_buffers
+        return self
 
     def filled(self, buffer: torch.Tensor) -> torch.Tensor:
         """The rows of one of its buffers that hold elements."""
@@ -142,6 +166,23 @@ def _unflatten(children: Any, kind: Kind) -> DynamicList:
 
 
 pytree.register_pytree_node(DynamicList, _flatten, _unflatten, serialized_type_name="aotpipe.Growing")
+
+
+def dynamic_lists(value: object) -> Iterator[DynamicList]:
+    """The parts of a list or a dict of which a run knows the number of elements."""
+    if isinstance(value, list | tuple | deque | dict):
+        held = dict.values(value) if isinstance(value, dict) else value
+        yield from (each for each in held if type(each) is DynamicList)
+
+
+def note_shared(values: Sequence[object], *paths: Sequence[object]) -> None:
+    """Remember that variables' lists may have the elements that they had on the paths to a place."""
+    for value, *others in zip(values, *paths, strict=True):
+        made = [each for each in leaves(value) if type(each) is DynamicList]
+        if any(each.kind.holds_containers for each in made):
+            before = [each for other in others for each in leaves(other) if type(each) is DynamicList]
+            for each in made:
+                each.sharing(before)
 
 
 def is_dynamic_list(value: object) -> bool:

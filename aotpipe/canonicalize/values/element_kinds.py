@@ -31,6 +31,7 @@ from aotpipe.canonicalize.values.dynamic_list import (
     DynamicList,
     Kind,
     beside,
+    dynamic_lists,
     is_dynamic_list,
     slots,
     sym_max,
@@ -314,7 +315,7 @@ def fitted(items: Sequence[Any], kind: Kind) -> DynamicList:
         count = host_scalars.as_host_scalar(torch.full((), count, dtype=torch.int64))
     if isinstance(kind.capacity, Assumed):
         trace.operators().add_assert(count <= capacity, kind.capacity.said)
-    return DynamicList(kind, buffers, count)
+    return DynamicList(kind, buffers, count).sharing(dynamic_lists(items))
 
 
 def _leaves(element: Any, kind: Kind) -> list[Any]:

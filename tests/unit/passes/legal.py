@@ -67,9 +67,10 @@ class Runner:
             results = list(entry.graph(*weights, *state, *leaves))
         outputs, results = _split(results, len(entry.signature.tensor_outputs))
         states, holds = _split(results, len(entry.signature.state))
-        for leaf, value in zip(entry.signature.state, states, strict=True):
-            self.state[leaf.name] = value.clone()
         self.asserts = dict(zip(entry.asserts, map(bool, holds), strict=True))
+        for leaf, value in zip(entry.signature.state, states, strict=True):
+            if all(self.asserts.values()) or leaf.name in entry.signature.kept_on_raise:
+                self.state[leaf.name] = value.clone()
         return dict(zip([leaf.name for leaf in entry.signature.tensor_outputs], outputs, strict=True))
 
     def entry(self, name: str | None) -> LegalEntry:
