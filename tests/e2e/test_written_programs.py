@@ -76,7 +76,6 @@ REFUSED: dict[str, str] = {
     "CRFDecoder": "`beams` is a list of 3 on one path and a list of 3 on another",
     "DictTracker": "`an element` is changed in place",
     "pack_requests": "`batches` holds an element that is one Batch on one path and another one on another",
-    "peaks_and_valleys": "is sliced with a step",
     "bpe_encode": "`pieces` is made of its own parts in each iteration",
 }
 # A call that raises leaves writes in the state, which torch, as it runs an exported program, does not keep.

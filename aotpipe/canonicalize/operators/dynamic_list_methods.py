@@ -489,12 +489,29 @@ def get(items: list[Any], index: Any) -> Any:
 def _sliced(items: list[Any], start: Any, stop: Any, step: Any) -> list[Any]:
     """`items[start:stop:step]`, where only a run knows the length or the ends."""
     found = as_one(items)
-    size = host_scalars.as_int64(length(items))
     at = torch.arange(found.kind.capacity)
-    if (start, stop, step) == (None, None, -1):
-        return [rows_at(found, size - 1 - at, size)]
+    if isinstance(step, int) and step not in (0, 1):
+        first, count = _stepped(start, stop, step, items)
+        return [rows_at(found, first + at * step, count)]
     first, count = _ends(slice(start, stop, step), items)
     return [rows_at(found, first + at, count)]
+
+
+def _stepped(start: Any, stop: Any, step: int, items: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a slice with a step begins, and how many elements it has, as `slice.indices` tells."""
+    size = host_scalars.as_int64(length(items))
+    lowest, highest = (torch.full((), 0), size) if step > 0 else (torch.full((), -1), size - 1)
+
+    def end(given: Any, otherwise: torch.Tensor) -> torch.Tensor:
+        if given is None:
+            return otherwise
+        number = _whole_number(given)
+        return torch.minimum(torch.maximum(torch.where(number < 0, number + size, number), lowest), highest)
+
+    first = end(start, lowest if step > 0 else highest)
+    last = end(stop, highest if step > 0 else lowest)
+    away = last - first if step > 0 else first - last
+    return first, ((away + abs(step) - 1) // abs(step)).clamp_min(0)
 
 
 def _is_of_a_run(items: Any, index: slice) -> bool:
@@ -516,7 +533,10 @@ def _ends(index: slice, items: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Where a slice of a list begins, and how many elements it has."""
     if index.step not in (None, 1):
         raise refusal(
-            "a list whose length a tensor decides is sliced with a step", "stack it first", "list-grows"
+            "a list whose length a tensor decides loses a slice with a step, or is sliced with one that a "
+            "tensor decides",
+            "choose the elements in a comprehension: `[items[i] for i in range(len(items)) if i % 2]`",
+            "list-grows",
         )
     size = host_scalars.as_int64(length(items))
 

@@ -181,13 +181,6 @@ def returned(x, n):
     return out
 
 
-def sliced(x, n):
-    out = [x]
-    if n > 1:
-        out.append(x)
-    return torch.stack(out[::2])
-
-
 def mixed_up(x, n):
     out = [x]
     if n > 1:
@@ -200,7 +193,6 @@ def mixed_up(x, n):
     ("model", "said"),
     [
         (returned, "a list, a dict or a set whose length a tensor decides"),
-        (sliced, "is sliced with a step"),
         (mixed_up, "`remove` of a list whose length a tensor decides"),
     ],
 )
@@ -395,7 +387,6 @@ def test_code_that_decides_on_nothing_knows_its_length(model):
             lambda out: max(*out),
             lambda out: len(collections.deque(out, 3) * 2),
             lambda out: {**dict(enumerate(out))},
-            lambda out: out[1::2],
         ],
         quick=4,
     ),
@@ -601,3 +592,31 @@ def counted_by_bools(x, n):
 
 def test_a_sum_counts_the_bools_of_a_list_that_grows():
     check(counted_by_bools, *LISTS)
+
+
+_ENDS = ((None, None), (1, None), (None, -1), (-2, None), (None, 1), (3, 0), (-9, 9), (0, -9), (-1, 1))
+
+
+@pytest.mark.parametrize("step", [2, -1, -2])
+def test_slices_with_a_step_are_pythons(step):
+    """They were refused, but for `[::-1]`."""
+
+    def sliced(x):
+        items = [v for v in x.tolist() if v > 0]
+        parts = [items[start:stop:step] for start, stop in _ENDS]
+        return [len(each) * 1000 + sum(i * v for i, v in enumerate(each, 1)) for each in parts]
+
+    check(
+        sliced,
+        *((torch.tensor(each),) for each in ([1, 2, -3, 4], [0, 0, 0, 0], [5, 6, 7, 8], [-1, -1, 3, -1])),
+    )
+
+
+def test_a_step_that_a_tensor_decides_is_refused_with_what_to_do():
+    def stepped(x):
+        items = [v for v in x.tolist() if v > 0]
+        return sum(items[:: max(1, x[0].item())])
+
+    with pytest.raises(ExportFailed, match="sliced with one that a tensor decides") as caught:
+        check(stepped, (torch.tensor([1, 2, -3, 4]),))
+    assert "for i in range(len(items))" in caught.value.hint
