@@ -762,6 +762,9 @@ def note_results(
             made = {id(new): (name, new) for name, _, new in pairs if new is not None}
             if key in held and not (inside[key] and not made and is_unread is not None and is_unread(old)):
                 made[key] = (name, old)
+            # What an earlier region gave may be the same one, too.
+            others = (each for each, was in containers.may_be.values() if any(one is old for one in was))
+            made |= {id(each): (name, each) for each in others if id(each) in held}
             if key in chosen:  # the element that it is a copy of has a name in eager
                 copies_of = [chosen, *([elements] if key in elements else [])]
                 for table in copies_of:

@@ -101,7 +101,7 @@ def watching(module: nn.Module, state: State | None) -> Iterator[None]:
         if late or written or raised_state.is_unknown():
             watches[0].restore()
             raise UnknownState(raised_state.unknown() or known.with_roots(late), written)
-        shares.end({}, {})
+        shares.end(shares.held(), {}, {})
         shares.check()
 
     # What hooks close over is not the model's: `effects` looks into no partial of a function of aotpipe's.
@@ -286,6 +286,7 @@ class LiftedModel:
             if state is not self._state:
                 raise UnknownState(state)
             snapshots = tuple(_left_at(root, state) for root in state.roots)
+            held = self._sharing.held()
             late = [root for root in state.unread if seen.has(root)]
             late += [root for root in watch.changed() if not state.knows(root)]
             for root, value in watch.changed_without_form():
@@ -305,7 +306,7 @@ class LiftedModel:
                 numbers = {name for name, slot in self.slots.items() if slot.number}
                 left = {name: each for name, each in values.items() if name not in numbers}
                 written = {name: each for name, each in taken.items() if name not in numbers}
-                self._sharing.end(written, left)
+                self._sharing.end(held, written, left)
                 self._identity.end(layout, snapshots, written)
                 left_in = host_scalars.as_host_scalar(kept.pop(_PHASE)) if _PHASE in kept else number
                 return result, {**given, **values, **kept}, left_in

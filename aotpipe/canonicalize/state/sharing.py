@@ -33,7 +33,7 @@ class Sharing:
         self._pairs: dict[str, str] = {}
         self._names = {name: names for names in _registered_twice(module) for name in names}
         self._given: dict[str, torch.Tensor] = {}
-        self._assigned: set[str] = set()
+        self._parted: set[str] = set()
         self._written: set[str] = set()
         self._buffers: list[tuple[str, torch.Tensor, int]] = []
         own = list(_own(module))
@@ -46,22 +46,29 @@ class Sharing:
         self._buffers = [
             (name, buffer, object_graph.writes(buffer)) for name, buffer in self._module.named_buffers()
         ]
-        self._given = dict(self._module.named_buffers(remove_duplicate=False))
+        self._given = self.held()
 
-    def end(self, given: Mapping[str, torch.Tensor], left: Mapping[str, torch.Tensor]) -> None:
-        """The call is traced: of the state it was given new tensors, and left some."""
+    def held(self) -> dict[str, torch.Tensor]:
+        """The registered buffers by name, also those of several names."""
+        return dict(self._module.named_buffers(remove_duplicate=False))
+
+    def end(
+        self,
+        held: Mapping[str, torch.Tensor],
+        given: Mapping[str, torch.Tensor],
+        left: Mapping[str, torch.Tensor],
+    ) -> None:
+        """The call is traced: it left the buffers `held`; of the state it was given and left tensors."""
         self._written.update(
             name for name, buffer, count in self._buffers if object_graph.writes(buffer) > count
         )
         self._written.update(name for name, tensor in given.items() if object_graph.writes(tensor) > 0)
-        held = dict(self._module.named_buffers(remove_duplicate=False))
-        self._assigned.update(
-            name
-            for name in self._names.keys() & held.keys()
-            if held[name] is not self._given.get(name)
-            and any(held.get(other) is not held[name] for other in self._names[name])
-        )
-        self._add([*self._module.named_buffers(), *left.items()])
+        for name, names in self._names.items():
+            is_one = all(held.get(other) is held.get(name) for other in names)
+            is_changed = name in self._written or held.get(name) is not self._given.get(name)
+            if name in held and is_changed and not is_one:
+                self._parted.add(name)
+        self._add([*held.items(), *left.items()])
 
     def check(self) -> None:
         """Refuse a tensor that was written in place where another one of its memory is kept.
@@ -73,9 +80,11 @@ class Sharing:
             self._refuse(
                 name, f"shares memory with `{self._pairs[name]}`, and a call writes to one of them in place"
             )
-        for name in sorted(self._assigned):
+        for name in sorted(self._parted):
             other = next(each for each in self._names[name] if each != name)
-            self._refuse(name, f"has the second name `{other}`, and a call gives one of them another tensor")
+            self._refuse(
+                name, f"has the second name `{other}`, and a call writes to one of them or assigns it"
+            )
 
     def _refuse(self, name: str, what: str) -> None:
         path = tuple(name.split("."))

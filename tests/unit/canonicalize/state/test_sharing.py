@@ -243,11 +243,31 @@ class GetsANewOneInABranch(TwoNames):
         return found
 
 
+class BesideState(TwoNames):
+    def __init__(self, *, registered: bool) -> None:
+        super().__init__(registered=registered)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.one = self.one * 0.5 + x
+        return self.other + self.calls
+
+
+class IsHandedOn(TwoNames):
+    def __init__(self, *, registered: bool) -> None:
+        super().__init__(registered=registered)
+        self.register_buffer("third", torch.ones(2))
+
+    def forward(self, x):
+        self.one, self.third = self.third, self.one
+        self.third += x
+        return self.other + self.one
+
+
 @pytest.mark.parametrize("registered", [True, False])
-@pytest.mark.parametrize("kind", [GetsANewOne, GetsANewOneInABranch])
+@pytest.mark.parametrize("kind", [GetsANewOne, GetsANewOneInABranch, BesideState, IsHandedOn])
 def test_a_buffer_of_two_names_that_part_is_refused(kind: type[TwoNames], registered: bool):
     """The program gave both names what one was assigned."""
-    with pytest.raises(
-        ExportFailed, match=r"has the second name `\w+`, and a call gives one of them another"
-    ):
+    with pytest.raises(ExportFailed, match="second name"):
         export(canonicalize(spec.as_spec(kind(registered=registered), args=(UP,))))
