@@ -296,6 +296,7 @@ class Record(Generic[P]):
         held: Every container, tuple and object, with what it holds, and its attributes beside that.
         tensors: Every tensor, with the count of its writes.
         numbers: The place in `held` of each id.
+        again: What was reached a second time, with the place that led to it then.
     """
 
     def __init__(self, is_entered: Callable[[nn.Module], bool] = lambda _: False) -> None:
@@ -303,6 +304,7 @@ class Record(Generic[P]):
         self.held: list[tuple[P, Any, Any, dict[str, Any]]] = []
         self.tensors: list[tuple[P, torch.Tensor, int]] = []
         self.numbers: dict[int, int] = {}
+        self.again: list[tuple[P, Any]] = []
         self._is_entered = is_entered
 
     def add(self, place: P, value: Any) -> Record[P]:
@@ -318,7 +320,10 @@ class Record(Generic[P]):
                 # Its tensors and submodules are items of its attributes.
                 value = vars(value)
             is_based = isinstance(value, tuple) or base_of(value) is not None
-            if id(value) in self.numbers or not (is_based or is_object(value) or is_opaque(value)):
+            if not (is_based or is_object(value) or is_opaque(value)):
+                continue
+            if id(value) in self.numbers:
+                self.again.append((place, value))
                 continue
             self.numbers[id(value)] = len(self.held)
             items, own = contents(value), beside(value)
@@ -361,6 +366,32 @@ class Record(Generic[P]):
     def written(self) -> list[P]:
         """The places of the tensors that were written since."""
         return [place for place, tensor, count in self.tensors if writes(tensor) != count]
+
+    def second_places(self) -> Iterator[P]:
+        """The further places of what `changed` and `written` tell of, if there are any."""
+        if not self.again:
+            return
+        ids = {id(value) for _, value in self.changed()}
+        ids |= {id(tensor) for _, tensor, count in self.tensors if writes(tensor) != count}
+        known: dict[int, bool] = {}
+        for place, value in self.again if ids else ():
+            if id(value) not in known:
+                known[id(value)] = not ids.isdisjoint(self._below(value))
+            if known[id(value)]:
+                yield place
+
+    def _below(self, value: Any) -> Iterator[int]:
+        """The identities of a value and of what it led to when it was recorded."""
+        seen: set[int] = set()
+        todo = [value]
+        while todo:
+            if id(value := todo.pop()) in seen:
+                continue
+            seen.add(id(value))
+            yield id(value)
+            if id(value) in self.numbers:
+                _, _, items, own = self.held[self.numbers[id(value)]]
+                todo += [*own.values(), *(items.values() if isinstance(items, dict) else items)]
 
     def restore(self) -> None:
         """Let the containers and objects hold what they held; what was written into tensors stays."""
@@ -405,8 +436,9 @@ class Watch:
                 if not torchs and not is_same(held.get(key, _MISSING), before.get(key, _MISSING)):
                     root = Root(f"{path}.{key}" if path else key, part, held, key)
                     found[root.identity] = root
-        for root in (*(root for root, _ in self._record.changed()), *self._record.written()):
-            found[root.identity] = root
+        record = self._record
+        places = (*(root for root, _ in record.changed()), *record.written(), *record.second_places())
+        found.update((root.identity, root) for root in places)
         return list(found.values())
 
     def changed_without_form(self) -> Iterator[tuple[Root, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +72,19 @@ def test_a_change_is_seen_and_taken_back(name: str) -> None:
     watch.restore()
     # What was written into tensors stays.
     assert [root.path for root in watch.changed()] == ([name] if name in ("table", "plain") else [])
+
+
+@pytest.mark.parametrize("change", [lambda held: held.append(1), lambda held: held[1]["n"].add_(1)])
+def test_a_change_is_seen_under_each_name_of_what_holds_it(change: Callable[[Any], object]) -> None:
+    model = nn.Module()
+    model.first = [0, {"n": torch.zeros(())}]
+    model.second = (model.first, 1)
+    model.other = [0]
+    model.inner = nn.Module()
+    model.inner.third = {"held": [model.first]}
+    watch = object_graph.Watch(model)
+    change(model.first)
+    assert {root.path for root in watch.changed()} == {"first", "second", "inner.third"}
 
 
 def test_a_registered_buffer_is_torchs_to_follow() -> None:
