@@ -18,7 +18,7 @@ from aotpipe.canonicalize.rewrite import staging
 from aotpipe.errors import AotpipeError
 from aotpipe.export import export
 from aotpipe.model import spec
-from tests.programs import aliasing, branching, holding, raising, second_names, sized
+from tests.programs import aliasing, branching, holding, nested_names, raising, second_names, sized
 from tests.programs.through import forget_traces
 from tests.sweep import sweep
 
@@ -31,6 +31,7 @@ GRAPH_SEEDS_SLOW = range(2000)
 HOLDING_SEEDS_SLOW = range(500)
 ALIASING_SEEDS_SLOW = range(1000)
 SECOND_NAMES_SEEDS_SLOW = range(1000)
+NESTED_NAMES_SEEDS_SLOW = range(500)
 RAISING_SEEDS = [range(2), pytest.param(range(100), marks=pytest.mark.slow)]
 # These read what is not set.
 UNSET_SEEDS = (22, 47, 81, 152)
@@ -203,6 +204,14 @@ def test_a_write_through_a_view_is_seen_under_every_name(seeds: range, tmp_path:
 def test_names_of_what_a_model_keeps_see_each_others_changes(seeds: range, tmp_path: Path) -> None:
     # Names that part or meet, of what is changed in place, have no program.
     assert_none_wrong(seeds, tmp_path, second_names.source)
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(NESTED_NAMES_SEEDS_SLOW, marks=pytest.mark.slow)])
+@pytest.mark.timeout(7200)
+def test_lists_in_lists_see_the_changes_under_each_of_their_names(seeds: range, tmp_path: Path) -> None:
+    counts = assert_none_wrong(seeds, tmp_path, nested_names.source)
+    # Changes of what may be one of several lists, where too many tests decide which.
+    assert counts["refused"] <= 1 + 0.2 * counts.total(), counts
 
 
 @pytest.mark.parametrize("seeds", RAISING_SEEDS)
