@@ -287,6 +287,7 @@ class LiftedModel:
                 raise UnknownState(state)
             snapshots = tuple(_left_at(root, state) for root in state.roots)
             held = self._sharing.held()
+            self._identity.leave()
             late = [root for root in state.unread if seen.has(root)]
             late += [root for root in watch.changed() if not state.knows(root)]
             for root, value in watch.changed_without_form():

@@ -53,10 +53,16 @@ class ObjectIdentity:
             if name not in known
         }
         mine = {id(live) for live in lives.values()}
-        self._fixed = dict(self._others(mine))
+        self._fixed = dict(self._others(mine)) if mine else {}
+
+    def leave(self) -> None:
+        """The call has run, and what it left is still in place."""
+        for path, (live, before) in self._begun.items():
+            if not _holds_the_same(object_graph.contents(live), before):
+                self._changed.add(path)
 
     def end(self, form: Sequence[Node], left: Sequence[Snapshot], taken: Mapping[str, torch.Tensor]) -> None:
-        """The call has ended; the next one begins with the form that describes what it left.
+        """The call has ended, and the next one begins with the form that describes what it left.
 
         `taken` are the tensors of the slots with which this one began.
         """
@@ -65,9 +71,6 @@ class ObjectIdentity:
             name for name, (buffer, count) in self._buffers.items() if object_graph.writes(buffer) > count
         )
         self._shared += self._tensors_of_two(form, left)
-        for path, (live, before) in self._begun.items():
-            if not _holds_the_same(object_graph.contents(live), before):
-                self._changed.add(path)
         begins = self._lives(form) | self._fixed
         ends = self._lives(left) | self._fixed
         # A branch or a loop gives a container of its own for what is one of several in eager.

@@ -194,13 +194,18 @@ class BothAreReplaced(Kept):
         return found
 
 
-class IsHandedOn(Kept):
-    """The list under `third` is made anew by each call, and never changed in place."""
+class IsHandedOn(nn.Module):
+    """The two names have one list after a call, which the next call changes under neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.before = [torch.zeros(())], [torch.ones(())]
 
     def forward(self, x):
-        found = self.third[0] + x
-        self.third = [found.sum()]
-        self.before = self.third
+        found = self.before[0] + 2 * self.now[0] + x
+        self.now = [found.sum()]
+        if x.sum() < 0:
+            self.before = self.now
         return found
 
 
