@@ -279,5 +279,6 @@ class _Replay(TorchFunctionMode):
             if key is not None and (values := self._recorded.get(key)):
                 index = self._next.get(key, 0)
                 self._next[key] = index + 1
-                return _constant(values[min(index, len(values) - 1)])
+                # What follows a branch may be traced once for each path, and each begins with the first.
+                return _constant(values[index % len(values)])
         return func(*args, **(kwargs or {}))

@@ -156,7 +156,7 @@ class Many(nn.Module):
         if x.sum() < -100:
             x = x + torch.from_numpy(x.numpy() * 2)  # ! tensor-to-numpy
         y = x.flatten()
-        if x.mean() > 0:  # ! paths-differ
+        if x.mean() > 0:
             y = x[:, :2]
         found = []
         while x.abs().max() > 0.1:  # ! list-room-assumed
