@@ -108,10 +108,10 @@ def of_a_none(x):
     if total > 1:
         best = total
     if total > 5:
-        return best - 1.0
+        return best - x
     if total < -2:
         best = None
-        return best - total
+        return best - x
     return x
 
 
