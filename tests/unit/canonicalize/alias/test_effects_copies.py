@@ -251,3 +251,42 @@ def read_from_a_copy(x):
 
 def test_what_is_no_more_held_is_no_second_name():
     check(read_from_a_copy, *CASES)
+
+
+def joined_by_two_branches(x):
+    a = [0, 1]
+    b = a
+    if x[0] > 1:
+        a = list(b)
+    if x.sum() > 3:
+        b = [5, a[1] + 1]
+    b[1] = b[0] + 7
+    return a[0] + a[1] * 2
+
+
+def test_what_an_earlier_branch_joined_may_be_what_a_later_one_does():
+    """The second branch knew no other name of the list that the first one had joined with a copy."""
+    with pytest.raises(ExportFailed, match="whether another variable is the same one"):
+        check(joined_by_two_branches, *CASES)
+
+
+class Joined(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = [0, 1], [0, 1]
+
+    def forward(self, x):
+        self.a = [0, 1]
+        self.b = self.a
+        if x[0] > 1:
+            self.a = list(self.b)
+        if x.sum() > 3:
+            self.b = [5, self.a[1] + 1]
+        self.b[1] = self.b[0] + 7
+        found = self.a[0] + self.a[1] * 2
+        self.a, self.b = [0, 1], [0, 1]
+        return found
+
+
+def test_so_may_attributes():
+    check(Joined(), *CASES)
