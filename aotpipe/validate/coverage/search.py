@@ -329,7 +329,10 @@ class Search:
             return run
         name = names[int(self._random.integers(len(names)))]
         spec, array = self._spec(call, name), call.inputs[name]
-        calls[place] = replace(call, inputs={**call.inputs, name: self._changed(array, spec, key)})
+        # Infinities are among the numbers that it tries.
+        with np.errstate(over="ignore", invalid="ignore"):
+            changed = self._changed(array, spec, key)
+        calls[place] = replace(call, inputs={**call.inputs, name: changed})
         return tuple(calls)
 
     def _changed(self, array: Array, spec: TensorSpec, key: Key) -> Array:

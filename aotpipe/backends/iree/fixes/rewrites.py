@@ -88,6 +88,13 @@ def parents(op: Any) -> Iterator[Any]:
         yield op.operation
 
 
+def maker(value: Any) -> Any:
+    """The op that gives a value, or that has the block whose argument it is."""
+    from iree.compiler import ir
+
+    return value.owner.owner.operation if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
 def replace_uses(value: Any, make: Callable[[], Any]) -> None:
     """Have what reads a value read another one, which `make` emits behind it."""
     from iree.compiler import ir

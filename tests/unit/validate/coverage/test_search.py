@@ -167,3 +167,12 @@ def test_floats_of_every_kind_are_wiggled(dtype: type):
     moved = [found._wiggled(array) for _ in range(300)]
     assert all(each.dtype == array.dtype and each[3] == array[3] for each in moved)
     assert any((each != array).any() for each in moved)
+
+
+def test_infinities_are_changed_without_a_warning():
+    made = exported(Unreachable())
+    found = observing(made, legalize(made, legalization("torch")).signatures)
+    run: Run = (call("infinite", x=np.full(6, math.inf, np.float32)),)
+    key = next(iter(found.targets))
+    changed = [found._mutated(run, key)[0].inputs["x"] for _ in range(100)]
+    assert any(not np.array_equal(each, run[0].inputs["x"]) for each in changed)
