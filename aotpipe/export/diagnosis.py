@@ -243,6 +243,27 @@ def reads_constants(program: ExportedProgram) -> bool:
     return False
 
 
+def writes_rows_of_data(program: ExportedProgram) -> bool:
+    """Whether a program writes into a row that only a run knows, and so may raise an IndexError."""
+    return any(
+        node.target is torch.ops.aten.select.int
+        and isinstance(index := getattr(node.args[2], "meta", {}).get("val"), torch.SymInt)
+        and bool(free_unbacked_symbols(index))
+        and _is_written(node)
+        for node in program.graph.nodes
+    )
+
+
+def _is_written(view: Node) -> bool:
+    """Whether an op writes into a view, or into a view of that."""
+    for user in view.users:
+        schema = getattr(user.target, "_schema", None)
+        alias = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
+        if alias is not None and user.args and user.args[0] is view and (alias.is_write or _is_written(user)):
+            return True
+    return False
+
+
 _READS: Final = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)  # noqa: SLF001
 
 

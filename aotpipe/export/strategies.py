@@ -195,7 +195,8 @@ def _stateless(entry: CanonicalEntry) -> Traced:
     changed, at_bound = resized_examples.inside(entry)
     first: ExportFailed | None = None
     rewritten: ExportFailed | None = None
-    cause: BaseException | None = None
+    cause: Exception | None = None
+    blamed: dict[FunctionType, CodeType] = {}
     for strategy in _strategies(dynamic=any(entry.dims.values()), changed=changed):
         if strategy.strict and cause is not None:
             if rewritten is None and (
@@ -203,7 +204,7 @@ def _stateless(entry: CanonicalEntry) -> Traced:
             ):
                 # Strict mode seldom takes it, and leaves Python's own operators in the graph where it does.
                 try:
-                    return staged(entry, first)
+                    return staged(entry, first, codes=blamed)
                 except ExportFailed as error:
                     rewritten = error
             if not _may_strict_mode_help(cause, rewritten):
@@ -217,14 +218,18 @@ def _stateless(entry: CanonicalEntry) -> Traced:
                 if first is None:
                     first, cause = diagnosis.explain(error, log, entry.name), error
                     first.__cause__ = cause
+                    if diagnosis.is_data_dependent(cause):
+                        blamed = _deciding(cause, log, {}, {})
                 continue
         if diagnosis.has_partial_numbers(program):
             # Backends compute on where Python would raise; staged code asserts that it would not.
             if strategy.strict:
                 continue
             return staged(entry, first)
-        if not strategy.strict and diagnosis.reads_constants(program):
-            # Rewritten code follows what is made of Python's numbers alone, and reads it while it is traced.
+        follows = diagnosis.reads_constants(program) or diagnosis.writes_rows_of_data(program)
+        if not strategy.strict and follows:
+            # Rewritten code follows what is made of Python's numbers alone, and reads it while it is traced;
+            # it asserts that there is a row of an index.
             with suppress(ExportFailed):
                 return staged(entry, first)
         if strategy.assumes_sizes and not resized_examples.agree(entry, program):
@@ -283,10 +288,13 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
     What the state has to hold is known one after another, as calls are traced that leave something new.
     """
     notes: list[Finding] = []
+    codes: dict[FunctionType, CodeType] = {}
     for _ in range(_MOST_STATES):
         lifted = lift.LiftedModel(entry.module, state)
+        # What decides on a tensor does so whatever else is state; where paths are kept apart may be another.
+        codes = staging.rewritten_codes(codes)
         try:
-            traced = staged(entry, None, lifted.module)
+            traced = staged(entry, None, lifted.module, codes)
             kept = lifted.name_state(traced.program)
         except lift.UnknownState as late:
             state = late.state
@@ -310,7 +318,10 @@ def _stateful(entry: CanonicalEntry, state: State) -> Traced:
 
 
 def staged(
-    entry: CanonicalEntry, first: ExportFailed | None = None, module: torch.nn.Module | None = None
+    entry: CanonicalEntry,
+    first: ExportFailed | None = None,
+    module: torch.nn.Module | None = None,
+    codes: dict[FunctionType, CodeType] | None = None,
 ) -> Traced:
     """Export with control flow on tensors as ops of the graph.
 
@@ -320,15 +331,18 @@ def staged(
     there are few enough.
 
     `first` is the error of exporting the model as it is, where that was tried; `module` takes the model's
-    state from buffers, where there is one.
+    state from buffers, where there is one. `codes` are the functions that are known to decide on tensors and
+    their rewritten code; those that are found are added.
 
     Raises:
         ExportFailed: It has no such form, or none that gives the model's answers.
     """
+    codes = {} if codes is None else codes
     if entry.adapter is None:
-        return _rewritten(entry, first, module, {})
+        return _rewritten(entry, first, module, codes)
+    codes.update(staging.rewritten_codes(entry.adapter.functions()))
     try:
-        found = _rewritten(entry, None, module, staging.rewritten_codes(entry.adapter.functions()))
+        found = _rewritten(entry, None, module, codes)
     except ExportFailed as error:
         refused = error
     else:

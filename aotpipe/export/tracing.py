@@ -33,7 +33,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
 from importlib import import_module
 from types import FrameType, FunctionType
@@ -341,21 +341,33 @@ def dispatches_are_eagers(model: torch.nn.Module) -> Iterator[None]:
     They go by the class, which is one of torch's in a trace, and take the function for any object, with no
     word.
     """
-    dispatchers: dict[int, Any] = {}
-    for names in _globals_of(model):
-        for value in list(names.values()):
-            held = vars(value).values() if isinstance(value, type) else (value,)
-            for each in held:
-                found = each.dispatcher if isinstance(each, functools.singledispatchmethod) else each
-                if isinstance(found, FunctionType) and builtin_calls.dispatch_of(found) is not None:
-                    dispatchers[id(found)] = found
     with ExitStack() as stack:
-        for each in dispatchers.values():
+        for each in _dispatchers(_globals_of(model)):
             dispatch = _with_classes_of_eager(each.dispatch)
             at = each.__code__.co_freevars.index("dispatch")
             stack.enter_context(trace.assigned(each.__closure__[at], cell_contents=dispatch))
             stack.enter_context(trace.assigned(each, dispatch=dispatch))
         yield
+
+
+def _dispatchers(spaces: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    """The functions of `functools.singledispatch` in some files, and in the classes that these name."""
+    # Most files name the same classes, of which each is looked into once: there are thousands of files.
+    classes: dict[int, type] = {}
+    found: dict[int, Any] = {}
+    for names in spaces:
+        for value in list(names.values()):
+            if type(value) is FunctionType:
+                if builtin_calls.is_dispatching(value):
+                    found[id(value)] = value
+            elif isinstance(value, type):
+                classes[id(value)] = value
+    for kind in classes.values():
+        for value in list(vars(kind).values()):
+            each = value.dispatcher if type(value) is functools.singledispatchmethod else value
+            if type(each) is FunctionType and builtin_calls.is_dispatching(each):
+                found[id(each)] = each
+    return iter(found.values())
 
 
 def _with_classes_of_eager(dispatch: Callable[[type], Any]) -> Callable[[type], Any]:

@@ -260,6 +260,11 @@ def is_instance(value: Any, kinds: Any) -> Any:
     return number is not None and isinstance(number(), kinds)
 
 
+def is_dispatching(function: FunctionType) -> bool:
+    """Whether `functools.singledispatch` made a function."""
+    return function.__code__ is _DISPATCHING
+
+
 def dispatch_of(function: Any) -> Callable[[type], Function] | None:
     """What a function or a method of `singledispatch` chooses with, by the class of its argument."""
     code = getattr(function, "__code__", None)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from aotpipe.passes import ops
 from aotpipe.passes.decompositions.entries import Decomposition, Table, empty, iota, is_one, static, wide
@@ -33,6 +33,19 @@ def masked_scatter(tensor: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     # The place of an element past the source's end can only be that of an unmasked one.
     place = place.clamp(max=flat.numel() - 1)
     return torch.where(mask, flat.index_select(0, place).reshape(tensor.shape), tensor)
+
+
+def select_scatter(tensor: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """The tensor with one of its slices replaced; torch's form decides whether the index is negative."""
+    if not isinstance(index, torch.SymInt) or not free_unbacked_symbols(index):
+        found: Tensor = decomposition_table[aten.select_scatter.default](tensor, src, dim, index)
+        return found
+    dim %= tensor.dim()
+    size = tensor.shape[dim]
+    places = iota(size, tensor)
+    chosen = (places == index) | (places == index + size)
+    chosen = chosen.reshape([size if axis == dim else 1 for axis in range(tensor.dim())])
+    return torch.where(chosen, src.unsqueeze(dim), tensor)
 
 
 def put(tensor: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -393,6 +406,7 @@ DECOMPOSITIONS: Table = {
     aten.copy.default: copy,
     aten.masked_scatter.default: masked_scatter,
     aten.put.default: put,
+    aten.select_scatter.default: select_scatter,
     aten.scatter.reduce: scatter_mode,
     aten.scatter.value_reduce: scatter_mode,
     aten.scatter_reduce.two: scatter_reduce,

@@ -122,7 +122,9 @@ def test_what_strict_mode_would_lose_is_refused() -> None:
 def test_a_model_that_no_way_takes_is_staged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     real = strategies.staged
-    monkeypatch.setattr(strategies, "staged", lambda *args: calls.append(args) or real(*args))
+    monkeypatch.setattr(
+        strategies, "staged", lambda *args, **given: calls.append(args) or real(*args, **given)
+    )
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return x + len(str(x.sum().item()))
@@ -494,3 +496,26 @@ def test_what_a_trace_changed_is_refused_and_meanwhile_taken_back(monkeypatch: p
 def _remembered() -> object:
     names, cells = _places.__code__.co_freevars, _places.__closure__ or ()
     return dict(zip(names, cells, strict=True))["size"].cell_contents
+
+
+def test_a_row_that_only_a_run_knows_is_written_by_its_index() -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        rows = x.clone()
+        rows[y.argmax().item() - 1] = y
+        return rows
+
+    found = exported(write, torch.ones(3, 5), torch.eye(5)[1])
+    for at in (0, 3):
+        call = torch.ones(3, 5), torch.eye(5)[at]
+        assert torch.equal(run(found, *call), write(*call))
+    with pytest.raises(IndexError):
+        run(found, torch.ones(3, 5), torch.eye(5)[4])
+
+
+def test_what_decides_is_rewritten_before_the_second_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = []
+    real = strategies._export
+    monkeypatch.setattr(strategies, "_export", lambda *args: traces.append(args) or real(*args))
+    found = exported(lambda x: x + 1 if x.sum() > 0 else x - 1, torch.ones(2))
+    assert len(traces) == 2
+    assert torch.equal(run(found, -torch.ones(2)), torch.full((2,), -2.0))

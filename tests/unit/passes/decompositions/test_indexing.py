@@ -65,3 +65,19 @@ def test_a_resized_tensor_keeps_the_order_of_memory() -> None:
     # What is added has any value, and another order is not that of a graph's values.
     for operand, size, layout in ((x, (4, 4), None), (x.mT, (3, 4), None), (x, (3, 4), torch.channels_last)):
         assert indexing.resize(operand, size, memory_format=layout) is NotImplemented
+
+
+def test_a_row_that_only_a_run_knows_is_written() -> None:
+    """Torch's own form decides whether its index is negative."""
+
+    def forward(model: object, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        at = y.argmax().item() - 2
+        rows, columns = x.clone(), x.clone()
+        rows[at] = y[:4]
+        rows[at][0] += 3
+        columns.select(1, at).copy_(y[:3])
+        torch.mul(y[:4], 2, out=x.clone().select(0, at))
+        return rows, columns
+
+    x = torch.arange(12.0).reshape(3, 4)
+    check(model(forward), *((x, torch.eye(5)[at]) for at in (2, 4, 0, 1)))
