@@ -10,10 +10,13 @@ start a compiler on their bodies: that takes seconds, and refuses bodies that to
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -83,15 +86,39 @@ def unchanged(module: nn.Module, *, traced: bool = False) -> Iterator[object_gra
     registered = () if traced else (*module.parameters(), *module.buffers())
     tensors = [*registered, *watch.tensors()]
     before = {id(tensor): (tensor, snapshot(tensor)) for tensor in tensors}
+    remembered = [(cache, cache.cache_info().misses) for cache in _caches(module)]
     try:
         yield watch
     finally:
+        new = [cache for cache, misses in remembered if cache.cache_info().misses > misses]
+        # The next call is to change what this one did; what a trace remembers are tensors of the trace.
+        if new and (traced or watch.unregistered()):
+            for cache in new:
+                cache.cache_clear()
         watch.restore()
         with torch.no_grad():
             for tensor, copied in before.values():
                 # A weight that was not written may lie in memory that is not to be written.
                 if tensor.shape == copied.shape and not _is_unwritten(tensor, copied):
                     tensor.copy_(copied)
+
+
+def _caches(module: nn.Module) -> list[Any]:
+    """The functions with `lru_cache` of a model's classes, of their files and of what those import."""
+    kinds = {kind for part in module.modules() for kind in type(part).__mro__}
+    files = {id(found): found for kind in kinds if (found := sys.modules.get(kind.__module__)) is not None}
+    files |= {
+        id(each): each for file in files.values() for each in vars(file).values() if type(each) is ModuleType
+    }
+    spaces = [
+        vars(file) for file in files.values() if source.is_model_code(getattr(file, "__file__", None) or "")
+    ]
+    held = (
+        getattr(each, "__func__", each)
+        for space in (*map(vars, kinds), *spaces)
+        for each in [*space.values()]
+    )
+    return [*{id(each): each for each in held if type(each) is functools._lru_cache_wrapper}.values()]  # noqa: SLF001
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch._higher_order_ops.scan import scan
 
 from aotpipe.canonicalize import example_call
 from aotpipe.errors import SpecInvalid
+from tests.unit.export.models import exported, run
 
 COUNT = 2**18
 """Floats of a weight that is copied when it is written."""
@@ -151,3 +153,53 @@ def test_results_are_the_same_where_both_are_nan() -> None:
     for other in (torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, 2.0]), torch.zeros(3)):
         assert not example_call.is_same(result, {"y": other, "n": 2})
     assert not example_call.is_same(result, {**result, "n": 3})
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    @functools.cache  # noqa: B019  # what is tested
+    def times(self, factor: int) -> int:
+        self.calls += 1
+        return 2 * factor
+
+    @staticmethod
+    @functools.cache
+    def ones(size: int) -> torch.Tensor:
+        return torch.ones(size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.times(3) + self.ones(3) * self.calls
+
+
+def test_what_a_call_remembers_is_forgotten_where_the_call_changed_something_else() -> None:
+    model = Remembers()
+    example_call.observed(model, (torch.ones(3),), {}, "forward")
+    assert model.calls == 0
+    assert Remembers.times.cache_info().currsize == 0
+    program = exported(model, torch.ones(3))
+    wanted = Remembers()
+    for _ in range(3):
+        call = torch.randn(3)
+        assert torch.equal(run(program, call), wanted(call))
+    assert type(model.ones(3)) is torch.Tensor
+
+
+def test_what_a_call_that_changes_nothing_remembers_stays() -> None:
+    made = []
+
+    @functools.cache
+    def table(size: int) -> torch.Tensor:
+        made.append(size)
+        return torch.arange(size)
+
+    class Reads(nn.Module):
+        read = staticmethod(table)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.read(3)
+
+    exported(Reads(), torch.ones(3))
+    assert made == [3]
