@@ -96,6 +96,19 @@ def _concatenate(module: fx.GraphModule, node: fx.Node, dim: int, start: int, en
         module.graph.erase_node(node)
 
 
+def name_apart(module: fx.GraphModule) -> None:
+    """Give what an update takes of the very tensor that it updates a node of its own, which can be copied."""
+    for node in list(module.graph.nodes):
+        if _packet(node) not in _UPDATES:
+            continue
+        target, *others = node.args
+        used: dict[fx.Node, fx.Node] = {}
+        fx.map_arg(others, lambda each, used=used: used.setdefault(each, each))  # type: ignore[misc]
+        if target in used:
+            used[target] = Emitter(module, node)(_ATEN.clone.default, target)
+            node.args = (target, *fx.map_arg(others, used.__getitem__))
+
+
 def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
     """The operands of an update that are parts of what it updates; none of any other op."""
     if _packet(node) not in _UPDATES:
@@ -128,6 +141,7 @@ def _packet(node: fx.Node) -> Any:
 def _join_all(graphs: Sequence[fx.GraphModule]) -> None:
     for module in modules(graphs):
         join(module)
+        name_apart(module)
 
 
 FIX: Final = Fix(

@@ -46,6 +46,12 @@ UPDATES = {
     "by an index": lambda x, y, i: (y.index_copy(0, i, y[:3]), y),
     "added": lambda x, y, i: y.index_add(0, i, y[:3]),
     "scattered": lambda x, y, i: y.scatter(0, i[:, None].expand(3, 7), y[:3]),
+    "of the very tensor": lambda x, y, i: (
+        y.index_add(1, y[0].argsort(), y),
+        y.index_put((y[1].argsort(),), y),
+        y.scatter(0, y.argsort(0), y),
+        y.index_copy(1, y[2].argsort(), y),
+    ),
     "in turn": shifted_in_turn,
     "in whole": lambda x, y, i: torch.slice_scatter(y, y * 2, 0),
 }
