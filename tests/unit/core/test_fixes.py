@@ -27,7 +27,9 @@ def names(package: str, targets: list[str]) -> list[str]:
 )
 def test_each_target_takes_its_own_after_the_first_phase(targets: list[str], wanted: list[str]) -> None:
     # In the order of their names.
-    assert names(_INPUT_PHASE, targets) == sorted([*wanted, "reordered-updates", "shared-destinations"])
+    assert names(_INPUT_PHASE, targets) == sorted(
+        [*wanted, "padded-scatters", "reordered-updates", "shared-destinations"]
+    )
 
 
 def test_some_are_for_programs_whose_targets_all_need_them() -> None:

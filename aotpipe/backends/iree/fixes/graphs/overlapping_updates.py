@@ -7,6 +7,7 @@ new tensor. What other updates take of the tensor that they update gets a buffer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -34,6 +35,9 @@ _MOVES: Final = frozenset(
     getattr(_ATEN, name)
     for name in ("clone", "copy", "cat", "stack", "flip", "roll", "repeat", "constant_pad_nd")
 )
+# The operands of which one is what the op gives where they are the same; the compiler finds that out.
+_CHOOSES: Final = {_ATEN.where.self: (1, 2), _ATEN.maximum.default: (0, 1), _ATEN.minimum.default: (0, 1)}
+_NEUTRAL: Final = {_ATEN.add: 0, _ATEN.sub: 0, _ATEN.mul: 1, _ATEN.div: 1}
 
 
 def join(module: fx.GraphModule) -> None:
@@ -120,7 +124,7 @@ def own_buffers(node: fx.Node) -> tuple[fx.Node, ...]:
     if target is not node.args[0]:
         return ()
     same = equal_nodes(node.graph)
-    is_followed = _later(node.graph, same[target], same) if node.target in _SLICES else _moves
+    is_followed = _later(node.graph, same[target], same) if node.target in _SLICES else partial(_moves, same)
     return tuple(source for source in sources if _is_made_of(source, same[target], same, is_followed))
 
 
@@ -130,8 +134,15 @@ def _later(graph: fx.Graph, whole: fx.Node, same: dict[fx.Node, fx.Node]) -> Cal
     return lambda each: order[same[each]] > order[whole]
 
 
-def _moves(node: fx.Node) -> bool:
-    return _packet(node) in _MOVES or ops.gives_view(node)
+def _moves(same: dict[fx.Node, fx.Node], node: fx.Node) -> bool:
+    """Whether an op gives elements of its operands as they are."""
+    if _packet(node) in _MOVES or ops.gives_view(node):
+        return True
+    if node.target in _CHOOSES:
+        one, other = (node.args[place] for place in _CHOOSES[node.target])
+        return isinstance(one, fx.Node) and isinstance(other, fx.Node) and same[one] is same[other]
+    neutral = _NEUTRAL.get(_packet(node))
+    return neutral is not None and len(node.args) > 1 and bool(node.args[1] == neutral)
 
 
 def _packet(node: fx.Node) -> Any:

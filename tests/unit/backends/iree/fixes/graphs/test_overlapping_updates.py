@@ -52,6 +52,10 @@ UPDATES = {
         y.scatter(0, y.argsort(0), y),
         y.index_copy(1, y[2].argsort(), y),
     ),
+    "of what is found to be it": lambda x, y, i: (
+        y.index_add(1, y[0].argsort(), torch.where(y > 0, y, y)),
+        y.index_add(1, y[0].argsort(), torch.maximum(y, y) * 1 + 0),
+    ),
     "in turn": shifted_in_turn,
     "in whole": lambda x, y, i: torch.slice_scatter(y, y * 2, 0),
 }
