@@ -761,7 +761,7 @@ def method(function: Any) -> Callable[..., Any] | None:
     if type(items) not in _EMPTY or not (name in _METHODS or name in _OF_GROWING):
         return None
     if type(items) is deque and items and not is_dynamic_list(items):
-        return None
+        return functools.partial(extend, items) if name == "extend" else None
     if name in ("pop", "popleft") and not items:
         raise runtime_asserts.raised(lambda: IndexError(f"pop from {_EMPTY[type(items)]}"))
     if name == "pop" and not is_dynamic_list(items):

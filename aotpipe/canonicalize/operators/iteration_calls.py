@@ -79,12 +79,16 @@ def _starmap(function: Any, items: Iterable[Any]) -> Iterator[Any]:
 
 def _chain(*parts: Any) -> Any:
     """`itertools.chain(*parts)`; a list, where a tensor decides on the length of a part."""
-    if not any(dynamic_list.is_dynamic_list(each) or isinstance(each, Generated) for each in parts):
+    if not any(map(_varies_in_length, parts)):
         return itertools.chain(*parts)
     joined: list[Any] = []
     for each in parts:
         dynamic_list_methods.extend(joined, trace.operators().call(list, each))
     return Cursor(joined)
+
+
+def _varies_in_length(part: Any) -> bool:
+    return isinstance(part, Generated) or (is_on() and unbacked_items.of(part) is not None)
 
 
 def _islice(items: Any, *ends: Any) -> Any:

@@ -543,6 +543,8 @@ def generated_of(value: Any, plain: Function, elementwise: Function, tested: boo
     if isinstance(value, Groups):
         return value.comprehended(elementwise)
     found = listed(value)
+    if isinstance(found, Cursor) and found.is_dynamic and not effects.is_held(found):
+        found = found.taken()
     if not is_on() or unbacked_items.of(found) is not None:
         found = comprehended(found, plain, elementwise, tested)
         return Cursor(found) if dynamic_list.is_dynamic_list(found) else found
@@ -564,6 +566,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         args = tuple(map(torch_functions.asked, args))
     args = tuple(dynamic_table_methods.as_argument(function, each, by_key=by_key) for each in args)
     args = tuple(_gone_through(function, each) if isinstance(each, _ITERATORS) else each for each in args)
+    if _takes_list(function):
+        args = tuple(unbacked_items.listed(each) if _is_unlisted(each) else each for each in args)
     if any(isinstance(each, Generated) for each in args) and not _takes_generated(function):
         args = tuple(map(listed, args))
     if function not in _LAZY and not isinstance(function, _OF_PYTHON):
@@ -615,6 +619,24 @@ def _gone_through(function: Any, iterator: Any) -> Any:
 
 
 _ITERATORS: Final = (Iterator, UnbackedItems)
+
+
+def _takes_list(function: Any) -> bool:
+    """Whether a function in C goes through all of its arguments, and may be given a list in their place."""
+    is_method = type(getattr(function, "__self__", None)) in (list, deque, set, Counter)
+    return function is sum or (is_method and getattr(function, "__name__", "") in _ADDING)
+
+
+_ADDING: Final = ("extend", "extendleft", "update", "union")
+
+
+def _is_unlisted(value: Any) -> bool:
+    """Whether a value has items of which only a run knows how many there are, and is no list."""
+    return (
+        isinstance(value, UnbackedItems | TensorRange | torch.Tensor) and unbacked_items.of(value) is not None
+    )
+
+
 # By identity, as a class may compare as it likes.
 _ITERATING: Final = {
     id(each): each
@@ -816,8 +838,8 @@ def augmented(name: str, left: Any, right: Any) -> Any:
     """`left += right` and its kin: the value that is assigned."""
     if name == "Add" and type(left) is torch.Size:
         return add(left, right)
-    if name == "Add" and _are_deques_of_a_run(left, right):
-        dynamic_list_methods.extend(left, right)
+    if name == "Add" and type(left) in (list, deque) and is_on():
+        call(left.extend, right)
         return left
     if name in _OF_SETS and any(map(dynamic_table.is_dynamic_table, (left, right))):
         return dynamic_table_methods.combine(_OF_SETS[name], left, right)

@@ -48,7 +48,7 @@ from aotpipe.canonicalize.values.optional_values import OptionalValue
 from aotpipe.canonicalize.values.trace import Operators, Trace
 from aotpipe.errors import ExportFailed
 from aotpipe.model import capacity, source
-from aotpipe.model.garbage_collector import function_of, functions_of
+from aotpipe.model.garbage_collector import function_of, functions_of, makers_of
 
 Hook = Callable[..., Any]
 Places = Collection[tuple[str, int]]
@@ -291,6 +291,9 @@ def running(codes: Iterable[CodeType], frames: Iterable[FrameType] = ()) -> list
         code = maker if code in source.codes_in(maker) else code
     if operators in code.co_consts:
         return []
+    if code.co_name == "<genexpr>":
+        # The function that returned the generator expression has ended.
+        return makers_of(code)[:1]
     # Of other functions the frame tells the one that ran, without a walk of all objects. Those of the same
     # code, which a loop of a module may make, are told when they raise.
     called = [] if "<locals>" in code.co_qualname else [frame for frame in frames if frame.f_code is code]

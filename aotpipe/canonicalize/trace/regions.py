@@ -44,7 +44,7 @@ from aotpipe.canonicalize.values.abstract_values import (
 )
 from aotpipe.canonicalize.values.chosen_object import ChosenObject
 from aotpipe.canonicalize.values.dynamic_list import note_shared
-from aotpipe.canonicalize.values.optional_values import OptionalValue, assume, assuming
+from aotpipe.canonicalize.values.optional_values import OptionalValue, assume, assuming, imply_joined
 from aotpipe.canonicalize.values.structures import is_leaf
 from aotpipe.canonicalize.values.tensor_subclasses import plain
 from aotpipe.canonicalize.values.trace import refusal
@@ -167,6 +167,8 @@ def _branch(
     for truth, said in zip(results[split:], claimed, strict=True):
         runtime_asserts.add_assert(truth, said)
     _note_upper_bounds(variables, paths)
+    for flag, then_, other_ in zip(variables.get(), *paths, strict=True):
+        imply_joined(flag, test, then_, other_)
 
 
 def _keep_writes(test: Any, body: Callable[[], None], variables: Variables, *, holds: bool) -> None:

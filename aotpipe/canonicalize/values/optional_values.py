@@ -206,6 +206,24 @@ def imply(flag: object, *parts: object, negated: bool = False, all_of: bool = Tr
     return flag
 
 
+def imply_joined(flag: object, test: object, then: object, other: object) -> None:
+    """Note what a variable says of values that a branch sets to `then` where its test holds, else to `other`.
+
+    Where a path sets it to a known truth, it has the other truth on the other path alone.
+    """
+    if not isinstance(flag, torch.Tensor) or flag.dtype != torch.bool:
+        return
+    true, false = _implied_by(test)
+    implied: dict[bool, list[OptionalValue]] = {True: [], False: []}
+    for known, of_test, varying in ((then, false, other), (other, true, then)):
+        if isinstance(known, bool):
+            truth = not known
+            of_other = _implied_by(varying) if isinstance(varying, torch.Tensor) else ((), ())
+            implied[truth] += (*of_test, *of_other[0 if truth else 1])
+    if any(implied.values()):
+        trace.part(_Implied)[id(flag)] = (flag, tuple(implied[True]), tuple(implied[False]))
+
+
 def _of_payloads(function: Callable[..., Any], step: int = 1) -> Callable[..., Any]:
     return lambda *operands: function(
         *(each.need_optional() if isinstance(each, OptionalValue) else each for each in operands[::step])

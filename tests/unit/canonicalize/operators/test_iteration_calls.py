@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+from collections import deque
 from typing import Any
 
 import pytest
@@ -190,3 +191,72 @@ def test_a_list_of_which_a_run_knows_the_length_is_no_list_of_one(function: Any)
 
     with pytest.raises(ExportFailed, match=f"`{function.__name__}` is called with a list whose length"):
         check(model, *CASES)
+
+
+def of_varying_length(x):
+    n = int((x > 0).sum())
+    given = x[:n]
+    found = [0.0]
+    found.extend(reversed(given))
+    found += [v + 1 for v in given]
+    found += given
+    found.extend(v * 2 for v in given if v > 1)
+    same = found
+    found += reversed(found)
+    total = 0.0
+    for at, v in enumerate(itertools.chain(given, [7.0], x[n:])):
+        total = total + v * at
+    return len(same), sum(v * 1.0 for v in same), sum(given), sum(reversed(same)), total
+
+
+def queue_of_varying_length(x):
+    queue = deque([x[0]], maxlen=3)
+    queue.extend(x[: int((x > 0).sum())])
+    queue += reversed(x[: int((x > 1).sum())])
+    return len(queue), sum(queue), queue[-1]
+
+
+class Window:
+    def __init__(self, size):
+        self.data, self.count = [0.0] * size, 0
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        return (self.data[i % len(self.data)] for i in range(self.count))
+
+    def push(self, value):
+        self.data[self.count % len(self.data)] = value
+        self.count += 1
+
+
+def object_that_gives_a_generator(x):
+    window = Window(3)
+    for v in x.tolist():
+        if v > 0:
+            window.push(v)
+    large = [v for v in window if v > 1]
+    return sum(window), sum(v * v for v in window), len(window), len(large), max(window, default=-1.0)
+
+
+@pytest.mark.slow
+def test_what_goes_through_all_takes_items_of_which_a_tensor_decides_how_many_there_are():
+    check(of_varying_length, *CASES)
+    check(queue_of_varying_length, *CASES)
+
+
+def test_a_generator_expression_that_a_method_returns_is_rewritten():
+    check(object_that_gives_a_generator, *CASES)
+
+
+def test_adding_to_a_list_is_pythons():
+    check(_added, *CASES)
+
+
+def _added(x):
+    items = [x[0]]
+    same = items
+    items += (x[1],)
+    items += x[2:]
+    return len(same), same[-1]

@@ -13,6 +13,7 @@ from aotpipe.canonicalize.values.optional_values import (
     assuming,
     from_origin,
     imply,
+    imply_joined,
     presence,
 )
 from aotpipe.canonicalize.values.trace import Trace, started
@@ -126,3 +127,78 @@ def test_what_counts_as_true_is_there():
         assert assume(value, holds=False) == []
         assert assume(value, holds=True) == [value]
         assert value.is_optional_present
+
+
+def test_a_flag_that_a_branch_sets_says_what_its_test_says():
+    with started(Trace()):
+        a, b = optional(), optional()
+        no_a, is_b = presence(a, wanted=False), presence(b, wanted=True)
+
+        def known(then: object, other: object, *, holds: bool) -> list[bool]:
+            flag = torch.tensor(True)
+            imply_joined(flag, no_a, then, other)
+            with assuming(flag, holds=holds):
+                return [each.is_optional_present for each in (a, b)]
+
+        assert known(True, False, holds=False) == [True, False]
+        assert known(True, False, holds=True) == [False, False]
+        assert known(False, True, holds=True) == [True, False]
+        assert known(False, is_b, holds=True) == [True, True]
+        assert known(True, is_b, holds=False) == [True, False]
+        assert known(is_b, True, holds=False) == [False, False]
+        assert known(is_b, False, holds=True) == [False, True]
+        assert known(is_b, is_b, holds=True) == [False, False]
+        assert known(0, 1, holds=True) == [False, False]
+
+
+def _measured(x, least):
+    total = 0.0
+    for v in x:
+        total = total + v.item()
+        if total >= least:
+            return None
+    return total
+
+
+def skipped_where_it_is_none(x):
+    best = 6.5
+    for start in range(2):
+        found = _measured(x[start:], best)
+        if found is None:
+            continue
+        if found < best:
+            best = found
+    return best
+
+
+def noted_by_a_flag(x):
+    found = _measured(x, 6.5)
+    ok, other = False, True
+    if found is not None:
+        ok, other = True, False
+    total = 0.0
+    if not other:
+        total = total + found
+    if x[0] > 3:
+        ok = True
+    if ok:
+        total = total + found
+    return total
+
+
+def given_anew_under_a_flag(x):
+    found, ok = _measured(x, 6.5), True
+    if found is None:
+        ok = False
+        found = _measured(x / 2, 6.5)
+    if ok:
+        return found + 1
+    return -1.0 if found is None else found
+
+
+def test_a_flag_that_a_branch_sets_keeps_what_it_says_in_a_program():
+    cases = [
+        (torch.tensor(each),) for each in ([1.0, 2, 3], [4.0, 5, 6], [0.0, 0, 7], [-1.0, 7, 3], [0.0, 4, 4])
+    ]
+    for model in (skipped_where_it_is_none, noted_by_a_flag, given_anew_under_a_flag):
+        check(model, *cases)
