@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from aotpipe.canonicalize import example_call
 from aotpipe.canonicalize.state import free_variables
@@ -26,7 +27,9 @@ from aotpipe.core.stages import CanonicalEntry, Finding
 from aotpipe.errors import ExportFailed, SourceLine
 from aotpipe.model import object_graph, source
 
-_CALLS = 3
+# A prime: what repeats itself, such as a generator, which cannot be put back, goes on elsewhere.
+_CALLS = 11
+_SCALED = 3
 _SEED = 0
 
 
@@ -94,15 +97,50 @@ def _line_of(root: object_graph.Root, entries: Sequence[CanonicalEntry]) -> Any:
 
 
 def _is_without_effect(entry: CanonicalEntry) -> bool:
-    """Whether earlier calls with other inputs leave the result of a call unchanged."""
+    """Whether earlier calls with other inputs leave the result of each of some calls unchanged."""
     generator = torch.Generator().manual_seed(_SEED)
     given = (entry.entry.args, dict(entry.entry.kwargs))
-    inputs = [example_call.varied(given, generator) for _ in range(_CALLS)]
-    results = []
-    for history in (inputs, inputs[-1:]):
+    inputs, alone = [], []
+    for number in range(_CALLS):
+        # What the model does not take tells nothing. Its history may matter from the first zero on.
+        scaled = _scaled(given, (1, 0, -1)[number % 3])
+        others = scaled if number < _SCALED else _other_numbers(given, generator)
+        for each in (others, example_call.varied(given, generator)):
+            with example_call.unchanged(entry.module), suppress(Exception):
+                alone.append(example_call.again(entry.module, *each))
+                inputs.append(each)
+                break
+    try:
         with example_call.unchanged(entry.module):
-            results.append([example_call.again(entry.module, *each) for each in history][-1])
-    return example_call.is_same(*results)
+            in_turn = [example_call.again(entry.module, *each) for each in inputs]
+    except Exception:  # noqa: BLE001  # which the call alone does not raise
+        return False
+    return bool(inputs) and all(map(example_call.is_same, alone, in_turn))
+
+
+def _scaled(inputs: Any, factor: int) -> Any:
+    """The same inputs with their numbers by a factor."""
+
+    def scale(leaf: Any) -> Any:
+        return leaf * factor if isinstance(leaf, torch.Tensor) and leaf.dtype != torch.bool else leaf
+
+    return pytree.tree_map(scale, inputs)
+
+
+def _other_numbers(inputs: Any, generator: torch.Generator) -> Any:
+    """The same inputs with noise on the floats, and other integers near those that each tensor has."""
+
+    def vary(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.is_floating_point() or leaf.is_complex():
+            return leaf
+        low, high = (int(end) for end in leaf.aminmax()) if leaf.numel() else (0, 0)
+        if leaf.dtype == torch.bool:
+            low, high = 0, 1
+        elif low == high:
+            low, high = max(low - 1, min(low, 0)), high + 1
+        return torch.randint(low, high + 1, leaf.shape, generator=generator).to(leaf)
+
+    return pytree.tree_map(vary, example_call.varied(inputs, generator))
 
 
 _told: ContextVar[list[ExportFailed] | None] = ContextVar("told", default=None)

@@ -24,8 +24,8 @@ CALLS = 0
 TABLE: dict[int, torch.Tensor] = {}
 
 
-def canonical(model: Any) -> Any:
-    return canonicalize(spec.as_spec(model.eval() if isinstance(model, nn.Module) else model, args=(X,)))
+def canonical(model: Any, args: tuple[Any, ...] = (X,)) -> Any:
+    return canonicalize(spec.as_spec(model.eval() if isinstance(model, nn.Module) else model, args=args))
 
 
 def _line_of(thing: Any, mark: str) -> int:
@@ -317,6 +317,45 @@ def test_a_subclass_of_a_container_that_no_call_changes_is_read():
     model = Holding(Tensors([torch.zeros(2)]), only_reads)
     program = export(canonical(model)).entries[0].program.module()
     torch.testing.assert_close(program(X), model(X))
+
+
+class OfHistory(nn.Module):
+    """What it computes of all past values is often what it computes of the last one."""
+
+    def __init__(self, of: Any) -> None:
+        super().__init__()
+        self.of = of
+        self.history: list[Any] = []
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.history.append(x.item())
+        return self.of(self.history)
+
+
+@pytest.mark.parametrize("x", [torch.tensor(4), torch.tensor(4.0), torch.tensor(0), torch.tensor(False)])
+def test_what_depends_on_the_order_of_calls_is_not_left_out(x: torch.Tensor) -> None:
+    for of in (max, min, lambda values: sum(max(values) - v for v in values), any):
+        with pytest.raises(ExportFailed, match="`history` grows in every call"):
+            canonical(OfHistory(of), (x,))
+
+
+class LoggedIds(nn.Module):
+    """Takes no other ids than those of its table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(3, 2)
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        self.seen.append(ids)
+        return self.table(ids)
+
+
+@pytest.mark.parametrize("ids", [[0, 2], [2, 2], [0, 0]])
+def test_what_nothing_depends_on_is_left_out_where_not_all_integers_are_taken(ids: list[int]) -> None:
+    found = canonical(LoggedIds(), (torch.tensor(ids),))
+    assert "state-left-out" in [each.code for each in found.findings]
 
 
 def test_what_nothing_depends_on_may_be_kept_in_a_subclass_of_a_list():
