@@ -351,6 +351,14 @@ def _transformed(entry: str, where: SourceLine | None) -> ExportFailed:
     )
 
 
+_CHOSEN_CHILD: Final = re.compile(r"cannot assign '\S*ChosenObject' as child module '(?P<name>\w+)'")
+
+
+def is_chosen_child(error: BaseException) -> bool:
+    """Whether a module got one of several modules, of which a tensor decides which, as its child."""
+    return isinstance(error, TypeError) and _CHOSEN_CHILD.search(str(error)) is not None
+
+
 def explain(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
     """Say why torch.export refused an entry point, in the names of its inputs.
 
@@ -393,6 +401,14 @@ def _explained(error: Exception, log: GuardLog, entry: str) -> ExportFailed:
             reason="where a tensor decides how often, only a run knows when to stop",
             hint="write it as a loop: `while` on the tensor, with what the calls pass on in variables",
             where=source.of_recursion(error),
+        )
+    if found := _CHOSEN_CHILD.search(text):
+        name = found["name"]
+        return ExportFailed(
+            f"`self.{name}` is one module or another, where a tensor decides which",
+            hint=f"keep its name, as `self.{name}_name`, and call `getattr(self, self.{name}_name)(x)`",
+            where=where,
+            code="paths-differ",
         )
     sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     for said, remedy in _COMPILED.items():

@@ -512,7 +512,8 @@ def _raise_refusal(
     """
     explained = diagnosis.explain(found, log, entry.name)
     explained.of_sizes |= of_sizes
-    told = isinstance(found, ExportFailed | Unwritten | RecursionError) or diagnosis.is_data_dependent(found)
+    told = isinstance(found, ExportFailed | Unwritten | RecursionError)
+    told = told or diagnosis.is_data_dependent(found) or diagnosis.is_chosen_child(found)
     if first is None or told or diagnosis.is_refused_for_sizes(explained):
         raise explained from found
     refused = diagnosis.with_rewritten(first, explained)

@@ -11,7 +11,7 @@ import inspect
 import linecache
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
@@ -242,6 +242,38 @@ def finishes_at_yield(code: CodeType) -> bool:
         for statement in node.body
         for inside in ast.walk(statement)
     )
+
+
+def ends_where_it_is_left(function: ast.AST) -> bool:
+    """Whether a generator does more that others see where it is left at a `yield`: in a `finally`, say."""
+    shares = any(isinstance(node, ast.Nonlocal | ast.Global) for node in ast.walk(function))
+    return any(
+        isinstance(inside, ast.Yield | ast.YieldFrom)
+        for node in ast.walk(function)
+        if (
+            isinstance(node, ast.Try)
+            and (_is_seen(node.finalbody, shares) or any(map(_catches_exit, node.handlers)))
+        )
+        or (isinstance(node, ast.With) and not all(map(lets_pass, node.items)))
+        for statement in node.body
+        for inside in ast.walk(statement)
+    )
+
+
+def _is_seen(body: Sequence[ast.stmt], shares: bool) -> bool:
+    """Whether statements may change more than variables, or these where their function `shares` some."""
+    return (shares and bool(body)) or any(
+        isinstance(node, ast.Call | ast.Await | ast.Raise | ast.AugAssign)
+        or (isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load))
+        for statement in body
+        for node in ast.walk(statement)
+    )
+
+
+def _catches_exit(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler may be for what a generator that is closed is sent."""
+    caught = "" if handler.type is None else ast.unparse(handler.type)
+    return not caught or "BaseException" in caught or "GeneratorExit" in caught
 
 
 def lets_pass(item: ast.withitem) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from aotpipe.canonicalize.alias import effects
 from aotpipe.canonicalize.operators import logic
-from aotpipe.canonicalize.trace import regions
+from aotpipe.canonicalize.trace import dry_run, regions
 from aotpipe.canonicalize.trace.torch_functions import is_staged
 from aotpipe.canonicalize.values import trace
 from aotpipe.canonicalize.values.abstract_values import Variables
@@ -26,19 +27,36 @@ class Generated:
         run: Runs it, and gives what it returns; takes what is called with each value, which tells whether to
             stop.
         result: What it returned.
+        ends_late: Whether it runs more of its code where a loop leaves it, once nobody has it any more.
     """
 
-    def __init__(self, run: Callable[[Callable[[Any], Any]], Any]) -> None:
+    def __init__(self, run: Callable[[Callable[[Any], Any]], Any], *, ends_late: bool = False) -> None:
         self.run = run
+        self.ends_late = ends_late
         self.result: Any = None
         self._begun = False
         self._may_be_left = False
+        self._is_running = False
+        self._depth = dry_run.depth()
+
+    def close(self) -> None:
+        """Let nothing be left, as in Python.
+
+        Raises:
+            ExportFailed: A tensor decides whether it is closed, or the loop over it runs.
+        """
+        if self._is_running or dry_run.depth() != self._depth:
+            raise refusal(
+                "a generator that decides on a tensor is closed inside of a branch or a loop",
+                "close it after them, or leave the loop over it with `break`",
+            )
+        self._begun, self._may_be_left = True, False
 
     def each(self, take: Callable[[Any], Any]) -> None:
         """Call a function with every value; nothing is left afterwards, as in Python.
 
         Raises:
-            ExportFailed: An earlier loop may have left some.
+            ExportFailed: An earlier loop may have left some, or it ends later than the loop that leaves it.
         """
         if self._begun:
             if self._may_be_left:
@@ -52,9 +70,19 @@ class Generated:
         def taken(item: Any) -> Any:
             stop = take(item)
             self._may_be_left |= stop is not None
+            if self.ends_late and stop is not None and stop is not False and effects.is_held(self):
+                raise refusal(
+                    "a generator that has a name is left at a `yield` inside of `try` or `with`: how that "
+                    "ends is seen when the generator is closed",
+                    "loop over the call that gives it, which ends it with the loop: `for v in steps(x)`",
+                )
             return stop
 
-        self.result = self.run(taken)
+        self._is_running = True
+        try:
+            self.result = self.run(taken)
+        finally:
+            self._is_running = False
 
     def first(self, count: int) -> Generated:
         """What yields the first `count` values, and lets the generator run no further."""

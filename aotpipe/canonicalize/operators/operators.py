@@ -355,13 +355,17 @@ def generated(
     plain: Callable[[], Iterator[Any]],
     staged: Callable[[Callable[[Any], Any]], Any],
     entered: Callable[[], Generator[Any]],
+    ends_late: bool,
 ) -> Iterator[Any]:
-    """What a call of a function that yields gives; `entered` waits at its yields, as a context manager."""
+    """What a call of a function that yields gives; `entered` waits at its yields, as a context manager.
+
+    `ends_late`: it runs more of its code where a loop leaves it.
+    """
     if not is_on():
         return plain()
     caller = sys._getframe(1).f_back  # noqa: SLF001  # a decorator has the function, not its calls
     if caller is None or caller.f_globals.get("__name__") != contextlib.__name__:
-        return Generated(staged)
+        return Generated(staged, ends_late=ends_late)
     return effects.note_suspended(entered())
 
 

@@ -21,7 +21,7 @@ Those inside of lambdas, comprehensions and texts stay where they are.
                                                    for row in x:
                                                        if take(row): return # the loop around it has stopped
                                                def entered(): ...           # staged between the yields
-                                               return ops.generated(plain, staged, entered)
+                                               return ops.generated(plain, staged, entered, ends_late)
 """
 
 from __future__ import annotations
@@ -507,6 +507,7 @@ def split_generator(
     """
     if not _only_yields(function):
         return None
+    ends_late = source.ends_where_it_is_left(function)
     body = function.body
     nodes = list(own(body))
     declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
@@ -522,7 +523,8 @@ def split_generator(
     if staged is None:
         return None
     unbound: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in local if name not in known]
-    result = ast.Return(calling("generated", load(_PLAIN), load(_STAGED), load(_ENTERED)))
+    given = (load(_PLAIN), load(_STAGED), load(_ENTERED), ast.Constant(ends_late))
+    result = ast.Return(calling("generated", *given))
     first = [ast.If(ast.Constant(False), unbound, [])] if unbound else []
     function.body = [*first, plain, suspended(entered), staged, result]
     return function

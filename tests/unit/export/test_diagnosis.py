@@ -152,3 +152,22 @@ def test_a_size_that_a_branch_fixes_is_the_cause_of_a_refusal() -> None:
     with pytest.raises(StaticDim, match=r"batch was asked to vary, but became the constant 2") as caught:
         exported(model, torch.rand(2, 3), torch.rand(2, 3), shapes={"x": {0: Dim("batch", min=1, max=4)}})
     assert caught.value.hint.startswith("give y the Dim 'batch' too, which is 2 in its dim 0")
+
+
+class Switching(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        self.now = self.one
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() < 0:
+            self.now = self.two
+        return self.now(x)
+
+
+def test_a_module_that_a_tensor_chooses_is_no_child() -> None:
+    with pytest.raises(ExportFailed, match=r"`self\.now` is one module or another") as raised:
+        exported(Switching(), torch.ones(2))
+    assert "getattr(self, self.now_name)(x)" in str(raised.value.hint)
+    assert "ChosenObject" not in str(raised.value)

@@ -182,3 +182,25 @@ def test_the_line_of_a_package_is_told_with_its_code(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError) as own:
         names["called"] = 1 // 0
     assert not source.in_package(own.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("try:\n  yield 1\n finally:\n  n = 2", False),
+        ("try:\n  yield 1\n finally:\n  self.n = 2", True),
+        ("try:\n  yield 1\n finally:\n  rows[0] = 2", True),
+        ("try:\n  yield 1\n finally:\n  rows += [2]", True),
+        ("try:\n  yield from x\n finally:\n  done()", True),
+        ("nonlocal n\n try:\n  yield 1\n finally:\n  n = 2", True),
+        ("try:\n  yield 1\n except ValueError:\n  n = 2", False),
+        ("try:\n  yield 1\n except:\n  n = 2", True),
+        ("try:\n  yield 1\n except (ValueError, GeneratorExit):\n  n = 2", True),
+        ("with opened(x):\n  yield 1", True),
+        ("with torch.no_grad():\n  yield 1", False),
+        ("yield 1\n done()", False),
+    ],
+)
+def test_what_a_generator_does_where_it_is_left(text: str, ends: bool) -> None:
+    (function,) = ast.parse(f"def f(x):\n {text}").body
+    assert source.ends_where_it_is_left(function) is ends

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from aotpipe.canonicalize import canonicalize
 from aotpipe.errors import ExportFailed
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
 from tests.sweep import sweep
 from tests.unit.canonicalize.trace.agree import check
 
@@ -164,3 +167,134 @@ def cut_off(x):
 def test_what_a_loop_leaves_of_a_generator_is_not_taken_for_nothing(function) -> None:
     with pytest.raises(ExportFailed, match="is gone on with after a loop that may have left it"):
         check(function, (torch.tensor([3.0, 4.0]),))
+
+
+def _steps(x):
+    v = x[0] * 0
+    try:
+        for row in x:
+            if row > 0:
+                v = v + row
+            yield v
+    finally:
+        v = 100.0
+
+
+def closed(x):
+    found, total = _steps(x), 0.0
+    for v in found:
+        total = total + v
+        if total > 3:
+            break
+    found.close()
+    for _ in found:
+        total = total + 1000
+    unused = _steps(x)
+    unused.close()
+    return total, sum(unused), list(found)
+
+
+def closed_in_a_finally(x):
+    def first(found):
+        try:
+            for v in found:
+                if v > 2:
+                    return v
+        finally:
+            found.close()
+        return -1.0
+
+    found = _steps(x)
+    return first(found), len(list(found))
+
+
+@pytest.mark.parametrize("function", [closed, closed_in_a_finally])
+def test_nothing_is_left_of_a_generator_that_is_closed(function) -> None:
+    check(function, *VECTORS)
+
+
+def closed_in_a_branch(x):
+    found = []
+    if x[0] > 1:
+        steps = _steps(x)
+        for v in steps:
+            if v > 3:
+                steps.close()
+            found.append(v)
+    return len(found)
+
+
+def test_a_generator_is_closed_by_no_branch() -> None:
+    with pytest.raises(ExportFailed, match="is closed inside of a branch or a loop"):
+        check(closed_in_a_branch, *VECTORS)
+
+
+class Ending(torch.nn.Module):
+    """Counts how often its generator has ended."""
+
+    def __init__(self, how) -> None:
+        super().__init__()
+        self.ended = 0
+        self.how = how
+
+    def steps(self, x):
+        v = x[0] * 0
+        try:
+            for row in x:
+                v = v + row
+                yield v
+        finally:
+            self.ended += 1
+
+    def forward(self, x):
+        return self.how(self, x)
+
+
+def left_under_a_name(model, x):
+    steps = model.steps(x)
+    for v in steps:
+        if v > 1:
+            break
+    return model.ended, v
+
+
+def left_in_a_list(model, x):
+    held = [model.steps(x)]
+    for v in held[0]:
+        if v > 1:
+            break
+    return model.ended, v
+
+
+def left_without_a_name(model, x):
+    for v in model.steps(x):
+        if v > 1:
+            break
+    return model.ended, v
+
+
+def gone_through(model, x):
+    steps = model.steps(x)
+    total = 0.0
+    for v in steps:
+        if v > 1:
+            continue
+        total = total + v
+    return model.ended, total
+
+
+@pytest.mark.parametrize("how", [left_without_a_name, gone_through])
+def test_a_generator_ends_with_the_loop_over_its_call(how) -> None:
+    program = export(canonicalize(as_spec(Ending(how), args=VECTORS[0]))).entries[0].program.module()
+    model = Ending(how)
+    for case in (*VECTORS, *VECTORS):
+        torch.testing.assert_close(
+            [float(each) for each in program(*case)], [float(each) for each in model(*case)]
+        )
+
+
+@pytest.mark.parametrize("how", [left_under_a_name, left_in_a_list])
+def test_a_generator_that_ends_later_than_its_loop_is_refused(how) -> None:
+    with pytest.raises(ExportFailed, match="a generator that has a name is left at a `yield`") as raised:
+        check(Ending(how), *VECTORS)
+    assert "for v in steps(x)" in str(raised.value.hint)
