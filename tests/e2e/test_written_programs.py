@@ -26,6 +26,7 @@ from tests.programs.written import (
     PROGRAMS,
     algorithms,
     decoding,
+    engines,
     forms,
     idioms,
     inference,
@@ -77,15 +78,24 @@ REFUSED: dict[str, str] = {
     "DictTracker": "`an element` is changed in place",
     "pack_requests": "`batches` holds an element that is one Batch on one path and another one on another",
     "bpe_encode": "`pieces` is made of its own parts in each iteration",
+    "PagedCache": "torch.export refused forward: AttributeError",
+    "GatedKalman": "`self.track` is None on one path and a Kalman on another",
+    "best_fit_decreasing": "`min` or `max` of a list whose length a tensor decides, of more than numbers",
+    "BucketBatcher": "a list is indexed by what a tensor decides, and its elements are no tensors",
+    "strong_components": "calls itself without end",
+    "weighted_boxes_fusion": "`fused` holds an element that is one Fused on one path and another",
+    "RetriedQuery": "`last` is a ValueError on one path and a ZeroDivisionError on another",
 }
 # A call that raises leaves writes in the state, which torch, as it runs an exported program, does not keep.
 KEPT_ON_RAISE = frozenset(
-    {"OutlierGate", "PrefixCache", "ParticleFilter", "MedianLimiter", "ConfidentExit", "UndoBuffer"}
+    "OutlierGate PrefixCache ParticleFilter MedianLimiter ConfidentExit UndoBuffer RetriedQuery "
+    "PreconditionedCG ByteTokenizer FairScheduler".split()
 )
 # They fill the table.
 __all__ = [
     "algorithms",
     "decoding",
+    "engines",
     "forms",
     "idioms",
     "inference",
