@@ -69,8 +69,8 @@ FIX: Final = Fix(
     apply=Rewrite(
         ("vm.br", "vm.cond_br"),
         _separate,
-        # A module of several branches; no other was seen to have ends that are merged.
-        re.compile(rb"scf\.if.*scf\.if", re.DOTALL),
+        # A module of several branches or loops; no other was seen to have ends that are merged.
+        re.compile(rb"scf\.(if|while)\b.*scf\.(if|while)\b", re.DOTALL),
         # A block that is handed one value twice.
         re.compile(rb"\^bb\d+\([^:)]*?(%\w+(?:#\d+)?), [^:)]*?\1[, ]"),
     ),

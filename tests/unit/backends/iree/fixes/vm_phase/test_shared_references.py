@@ -50,6 +50,19 @@ def test_a_reference_handed_on_twice_is_seen(first: str, is_seen: bool) -> None:
     assert bool(shared_references.FIX.apply.seen_as.search(text)) == is_seen
 
 
+@pytest.mark.parametrize(
+    ("text", "may_be"),
+    [
+        (b"scf.if %a {\n scf.if %b", True),
+        (b"scf.if %a {\n scf.while (%b", True),
+        (b"scf.while (%a\n scf.while (%b", True),
+        (b"scf.if %a\n scf.yield", False),
+    ],
+)
+def test_programs_of_several_branches_or_loops_are_looked_at(text: bytes, may_be: bool) -> None:
+    assert bool(shared_references.FIX.apply.made_of.search(text)) == may_be
+
+
 def test_other_branches_stay() -> None:
     assert rewritten(_MODULE.format(first="%a, %b, %n").encode(), [shared_references.FIX.apply]) is None
 
