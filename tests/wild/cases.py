@@ -33,6 +33,7 @@ MODULES: Final = (
     "eleventh_draw",
     "twelfth_draw",
     "thirteenth_draw",
+    "fourteenth_draw",
 )
 """The modules of this folder that declare cases."""
 
