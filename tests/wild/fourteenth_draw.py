@@ -256,7 +256,7 @@ def farthest_points() -> Made:
     return Sampled(), (torch.randn(2, 9, 3),)
 
 
-@wild("liquidnn", dims={"x": {0: ("batch", 1, 4), 1: ("steps", 1, 12)}})
+@wild("liquidnn", dims={"input": {0: ("batch", 1, 4), 1: ("steps", 1, 12)}})
 def liquid_layers() -> Made:
     from liquidnn.liquidnetwork import HDNN, LTCLayer
 
@@ -333,7 +333,7 @@ def transit_light_curve() -> Made:
     return Transit(), (torch.linspace(-0.4, 0.4, 9, dtype=torch.float64)[None],)
 
 
-@wild("fastai", dims={"x": {0: ("batch", 1, 4), 2: ("height", 4, 12), 3: ("width", 4, 12)}})
+@wild("fastai", dims={"input": {0: ("batch", 1, 4), 2: ("height", 4, 12), 3: ("width", 4, 12)}})
 def merged_layers() -> Made:
     make_torchvision_importable()
     from fastai.layers import (
@@ -385,7 +385,7 @@ def queued_precision_loss() -> Made:
     )
 
 
-@wild("imbalanced-losses", dims={"logits": {0: ("batch", 2, 8)}, "targets": {0: ("batch", 2, 8)}})
+@wild("imbalanced-losses", dims={"inputs": {0: ("batch", 2, 8)}, "targets": {0: ("batch", 2, 8)}})
 def focal_losses() -> Made:
     from imbalanced_losses import SoftmaxFocalLoss
 
