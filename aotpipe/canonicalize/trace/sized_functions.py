@@ -32,6 +32,8 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[], A
         return squeezed_sizes.of(func, *args, **names)
     if func in _PIECES:
         return _pieces(func, *args, **kwargs)
+    if func in _SHAPED:
+        return _inferred(func, *args, **kwargs)
     if func in _LOG_SUMS:
         return _log_sum(*args, **kwargs)
     if func is F.scaled_dot_product_attention:
@@ -241,6 +243,34 @@ def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[
     return lambda: tuple(tensor.narrow(dim, at * length, length) for at in range(count))
 
 
+def _inferred(func: Any, tensor: torch.Tensor, *sizes: Any, **options: Any) -> Callable[[], Any] | None:
+    """`reshape` with a -1 beside sizes that only a run knows: torch would ask whether one is zero."""
+    given = tuple(options["shape"] if "shape" in options else sizes)
+    if len(given) == 1 and isinstance(given[0], tuple | list):
+        given = tuple(given[0])
+    whole = [each for each in given if not _is_inferred(each)]
+    if len(whole) != len(given) - 1 or not free_unbacked_symbols(tensor):
+        return None
+    if not free_unbacked_symbols(product := math.prod(map(_size, whole))):
+        return None
+    rest = tensor.numel() // product
+    if not statically_known_true(tensor.numel() == rest * product):
+        return None
+
+    def computed() -> torch.Tensor:
+        torch._check(product != 0, lambda: _AMBIGUOUS)  # type: ignore[no-untyped-call]  # noqa: SLF001
+        found: torch.Tensor = func(tensor, tuple(rest if _is_inferred(each) else each for each in given))
+        return found
+
+    return computed
+
+
+def _is_inferred(size: Any) -> bool:
+    return isinstance(size, int) and size == -1
+
+
+_SHAPED: Final = (torch.reshape, torch.Tensor.reshape, torch.Tensor.view)
+_AMBIGUOUS: Final = "a dim of -1 can be any beside a size of zero"
 _PIECES: Final = (torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
 _LOG_SUMS: Final = (torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp)
 _OWN_NAMES: Final = {

@@ -120,7 +120,14 @@ class DynamicList:
 
     def filled(self, buffer: torch.Tensor) -> torch.Tensor:
         """The rows of one of its buffers that hold elements."""
-        return buffer if self.is_full else buffer[: self.count]
+        if self.is_full:
+            return buffer
+        length = host_scalars.as_symbol(self.count)
+        if isinstance(length, torch.SymInt):
+            # What is stacked has as many rows as `len` says, where torch would take another size.
+            torch._check(length >= 0)  # type: ignore[no-untyped-call]  # noqa: SLF001  # torch wants to be told
+            torch._check(length <= buffer.shape[0])  # type: ignore[no-untyped-call]  # noqa: SLF001
+        return buffer[:length]
 
     def element(self, pick: Any) -> Any:
         """An element, where `pick` takes it out of a buffer."""

@@ -159,7 +159,10 @@ class _Region:
         name = NAMES.get(node.target)
         if name is None or node.kwargs or not self._is_of_one_shape(node):
             return False
-        operands = [self._operand(each, node) for each in node.args]
+        # torch leaves out an argument that is as its schema has it: the slope of a leaky relu.
+        left_out = node.target._schema.arguments[len(node.args) :]  # type: ignore[union-attr]
+        defaults = [each.default_value for each in left_out if not each.kwarg_only]
+        operands = [self._operand(each, node) for each in (*node.args, *defaults)]
         if None in operands or not self._are_typed(name, node):
             return False
         step = Step(name, tuple(each for each in operands if each is not None))

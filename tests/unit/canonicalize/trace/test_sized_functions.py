@@ -158,6 +158,25 @@ def test_log_sums_of_as_many_rows_as_a_run_finds():
         torch.testing.assert_close(program(call), model(call), equal_nan=True)
 
 
+def test_a_dim_is_inferred_beside_one_that_only_a_run_knows():
+    def model(x):
+        rows = x[x[:, 0] > 0]
+        count = rows.shape[0]
+        both = torch.stack((rows.t(), rows.t() * 2)).reshape(2, -1, count)
+        return both, rows.t().contiguous().view(-1, count), torch.reshape(input=both, shape=[-1, 2, count])
+
+    def mixed(x):
+        history = [x]
+        while x.abs().max() > 0.5 and len(history) < 4:
+            x = x / 2
+            history.append(x)
+        return torch.stack(history, dim=-1).reshape(x.shape[0], -1, len(history)).sum(-1)
+
+    x = torch.arange(12.0).sin().reshape(6, 2)
+    agree.check(model, (x,), (x.abs() + 1,), (-x.abs(),))  # none: -1 may be any, and eager raises
+    agree.check(mixed, (x,), (x / 4,), (x * 9,))
+
+
 def test_items_are_read_and_written_at_a_list_of_indices():
     def model(x):
         kept, out = [i for i in range(x.shape[0]) if x[i, 0] > 0], x.clone()

@@ -50,6 +50,7 @@ TAKEN: dict[str, Body] = {
     "gelu": lambda y, _: F.gelu(y),
     "hardswish": lambda y, _: F.hardswish(y),
     "leaky": lambda y, _: F.leaky_relu(y, 0.1),
+    "leaky as usual": lambda y, _: F.leaky_relu(y),
     "clamp": lambda y, _: y.clamp(-0.3, 0.6),
     "elu": lambda y, _: F.elu(y),
     "residual": lambda y, x: F.relu(y + x),
