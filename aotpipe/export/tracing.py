@@ -41,6 +41,7 @@ from typing import Any, Final
 
 import sympy
 import torch
+from torch import _prims_common
 from torch._C import _functorch
 from torch._decomp import decomposition_table  # by which a trace finds shapes and dtypes
 from torch._export import non_strict_utils
@@ -502,6 +503,23 @@ def _unique_is_bounded() -> AbstractContextManager[None]:
     return trace.assigned(fake_impls, _unique=unique)
 
 
+def _copies_of_no_rows() -> AbstractContextManager[None]:
+    """Let a write to a part of a tensor have a shape of any size.
+
+    torch copies the whole as one row that it computes from the sizes and strides, and asserts that it is none
+    that is shorter than zero. Of no elements it is: eager does not come there then.
+    """
+    before = _prims_common.clone_preserve_strides
+
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        if not isinstance(x, FakeTensor) or not free_unbacked_symbols(x):
+            found: torch.Tensor = before(x)  # type: ignore[no-untyped-call]
+            return found
+        return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
+
+    return trace.assigned(_prims_common, clone_preserve_strides=copied)
+
+
 def _bounded_select(before: Callable[..., Any]) -> Callable[..., Any]:
     """`masked_select` bounded by its operand as its mask makes it, where torch takes the operand alone."""
 
@@ -571,15 +589,15 @@ def metas_are_eagers() -> Iterator[None]:
     """Let tensors of a trace have the shapes that ops give in eager, where torch has none or others.
 
     It has none for fake quantization where a size varies, nor for the gradient of a bias whose sizes are not
-    passed, nor for `lstsq`, no bound for `unique` and `masked_select`, and other sizes after each `cond`; and
-    of `threshold_backward` it has another dtype.
+    passed, nor for `lstsq`, no bound for `unique` and `masked_select`, other sizes after each `cond`, and an
+    assert for writes to parts of no elements; and of `threshold_backward` it has another dtype.
     """
     tables: Any = ((fake_impls.op_implementations_dict, _METAS), (decomposition_table, DECOMPOSITIONS))
     before = [{op: table[op] for op in own if op in table} for table, own in tables]
     for table, own in tables:
         table.update(own)
     try:
-        with _unique_is_bounded(), branch_sizes.kept():
+        with _unique_is_bounded(), _copies_of_no_rows(), branch_sizes.kept():
             yield
     finally:
         for (table, own), old in zip(tables, before, strict=True):

@@ -13,6 +13,7 @@ from torch.utils._sympy.functions import Mod
 from aotpipe.core.dims import Dim
 from aotpipe.export import tracing
 from tests.unit.export.models import exported, run
+from tests.unit.passes import legal
 
 ROWS = {"x": {0: Dim("rows", min=3, max=12)}}
 
@@ -41,6 +42,21 @@ def test_branches_may_keep_other_counts_of_distinct_values() -> None:
     found = exported(distinct, torch.randn(5, 4), shapes=ROWS)
     for x in (torch.rand(9, 4), -torch.rand(4, 4)):
         torch.testing.assert_close(run(found, x), distinct(x))
+
+
+def in_parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = x[x[:, 0] > 0]
+    whole = torch.zeros(rows.shape[0], 2, 2)
+    whole[:, 0, 0] = rows[:, 0]
+    whole[:, 1] = rows[:, :2] * 2
+    across = rows.t().clone().t()
+    across[:, 1] += 1
+    return whole, across
+
+
+def test_parts_of_no_rows_are_written() -> None:
+    x = torch.randn(5, 4)
+    legal.check(in_parts, (x,), (-x.abs(),), (x.abs(),))
 
 
 def test_pythons_extremes_take_the_rows_of_a_tensor() -> None:
