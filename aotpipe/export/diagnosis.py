@@ -202,7 +202,8 @@ def may_rewriting_help(error: BaseException) -> bool:
     return is_about_sizes(error) or in_numpy or in_symbols or any(each in str(error) for each in said)
 
 
-_SYMBOLS: Final = ("/sympy/", "/_sympy/", "/sym_node.py", "/symbolic_shapes.py")
+# Of a size that became a number, torch's own `SymInt` asks for what only symbols have (`math.log(n) / n`).
+_SYMBOLS: Final = ("/sympy/", "/_sympy/", "/sym_node.py", "/symbolic_shapes.py", "/torch/__init__.py")
 
 
 def _wants_number(error: BaseException) -> bool:

@@ -58,6 +58,7 @@ def check(model: Any, *, exact: bool = True) -> None:
             lambda n: torch.ones(2) * float(n) + divmod(n, 3)[1] + abs(n - 9) + round(n / 3),
             lambda n: torch.ones(int(np.ceil(n / 2)), int(np.floor(n * 1.5))) * np.sqrt(n) + np.log(n),
             lambda n: torch.ones(2) * np.power(n, 2) + np.maximum(n, 4) + np.float32(n) + np.ceil(n / 4),
+            lambda n: torch.ones(2) * (math.log(n) / n) ** 0.5,
             lambda n: torch.eye(n) * math.sqrt(n) + math.log(n) - math.log2(n + 1),
         ],
         quick=6,
