@@ -443,10 +443,19 @@ def require_known_writes(module: nn.Module, state: State | None, program: Export
 
     Raises:
         UnknownState: It writes one that no state is known of.
+        StateRefused: It writes a parameter or a buffer, which it reaches by no name that torch.export follows.
     """
-    written = set(map(tensor_storage.storage_of, _written_constants(program)))
+    written = set(map(tensor_storage.storage_of, _written_constants(program))) - {0}
     if not written:
         return
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor_storage.storage_of(tensor) in written:
+            raise StateRefused(
+                object_graph.Root(name, module, vars(module), name.partition(".")[0]),
+                tuple(name.split(".")),
+                "is written under a second name, as one in a list, or through a weak reference",
+                "write to it under its own name",
+            )
     held = [
         (root, path)
         for root in object_graph.roots_of(object_graph.modules_of(module))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -360,3 +361,58 @@ def test_a_model_that_refuses_the_example_after_some_calls_keeps_its_state():
         with pytest.raises((ValueError, RuntimeError), match="nothing is left"):
             called(torch.ones(2))
     assert torch.equal(model(X / 32), program(X / 32))
+
+
+class WrittenByData(Counter):
+    """Its weight is in a list, too, and written in a way that counts no write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.averaged = [self.weight]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.averaged[0].data.add_(self.calls)
+        return x * self.weight
+
+
+class WrittenInPlace(WrittenByData):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.averaged[0].add_(1)
+        return x * self.weight
+
+
+class WrittenByReference(Counter):
+    """As packages of averaged weights keep the parameters of a model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.averaged = [weakref.ref(self.weight)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parameter = self.averaged[0]()
+        assert parameter is not None
+        parameter.data.copy_(x)
+        return x * self.weight
+
+
+@pytest.mark.parametrize("model", [WrittenByData, WrittenInPlace, WrittenByReference])
+def test_a_parameter_that_is_written_under_a_second_name_is_refused(model: type[Counter]) -> None:
+    """Its program kept the second name by itself, and read the parameter as it was."""
+    with pytest.raises(ExportFailed, match="`weight` is written under a second name") as caught:
+        programs(model())
+    assert caught.value.where is not None
+
+
+class WrittenByItsName(Counter):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.weight.data.add_(self.calls)
+        return x * self.weight
+
+
+def test_a_parameter_that_is_written_through_its_data_is_state() -> None:
+    model, program = WrittenByItsName(), programs(WrittenByItsName()).module()
+    for _ in range(3):
+        assert torch.equal(model(X), program(X))
