@@ -245,7 +245,7 @@ def _pieces(func: Any, tensor: torch.Tensor, by: Any, dim: int = 0) -> Callable[
 
 def _inferred(func: Any, tensor: torch.Tensor, *sizes: Any, **options: Any) -> Callable[[], Any] | None:
     """`reshape` with a -1 beside sizes that only a run knows: torch would ask whether one is zero."""
-    given = tuple(options["shape"] if "shape" in options else sizes)
+    given = tuple(options.get("shape", sizes))
     if len(given) == 1 and isinstance(given[0], tuple | list):
         given = tuple(given[0])
     whole = [each for each in given if not _is_inferred(each)]
