@@ -8,11 +8,14 @@ gives, or computes it wrong or slowly. A backend puts its own entries in front o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any, Final
 
 import torch
 from torch._export.utils import _collect_all_valid_cia_ops, _special_op_to_preserve_cia
+from torch._functorch import aot_autograd
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram, _unlift
 from torch.export.exported_program import _decompose_exported_program
 
@@ -87,7 +90,7 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
     # What is assumed of the sizes is in the signature. torch would call Python code that checks it with the
     # symbols, where `min(16, n)` becomes an assumption of its own: that `n` is on the example's side of 16.
     unchecked = assigned(_unlift, _ok_to_generate_guards_fn=lambda: False)
-    with linalg.checks_as_asserts(), tracing.metas_are_eagers(), unchecked:
+    with linalg.checks_as_asserts(), tracing.metas_are_eagers(), unchecked, _views_may_be_results():
         return _decompose_exported_program(
             program,
             cia_to_decomp=composite,
@@ -95,6 +98,29 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
             joint_loss_index=None,
             decompose_custom_triton_ops=False,
         )
+
+
+def _views_may_be_results() -> AbstractContextManager[None]:
+    """Let a program return a part that it picks of a tensor which it has written to (`best[i : i + 1]`).
+
+    When torch has run the program to see what it returns, it takes such a part anew, with a size of its own,
+    and asks for that size at the first input of the trace.
+    """
+    before = aot_autograd.run_functionalized_fw_and_collect_metadata
+
+    def collecting(*args: Any, **options: Any) -> Callable[..., Any]:
+        collect = before(*args, **options)
+
+        def collected(*inputs: Any) -> Any:
+            found = collect(*inputs)
+            mode = detect_fake_mode(inputs)
+            if mode is not None and mode.shape_env is not None:
+                mode.shape_env.pending_fresh_unbacked_symbols.clear()
+            return found
+
+        return collected
+
+    return assigned(aot_autograd, run_functionalized_fw_and_collect_metadata=collecting)
 
 
 @cache

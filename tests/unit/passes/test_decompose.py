@@ -8,7 +8,7 @@ import torch
 from aotpipe.backends import legalization
 from aotpipe.errors import UnsupportedOps
 from aotpipe.passes.decompose import decompose
-from tests.unit.passes.legal import Runner, exported, legal, model
+from tests.unit.passes.legal import Runner, check, exported, legal, model
 
 
 def test_the_program_is_functional_and_the_entry_untouched() -> None:
@@ -48,3 +48,14 @@ def test_an_op_that_checks_its_result_asserts_it():
     runner([torch.zeros(3, 3)])
     [text] = [text for text, holds in runner.asserts.items() if not holds]
     assert text.startswith("linalg.inv: the matrix is not invertible")
+
+
+def test_a_part_of_a_tensor_that_was_written_to_is_returned() -> None:
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        best = x.clone()
+        best[x > 0.5] = 0.0
+        row = torch.argmin(best[:, 0])
+        return best[row : row + 1], best[row], best[:row]
+
+    x = torch.tensor([[1.0, 2.0], [-1.0, 3.0], [4.0, 5.0]])
+    check(model, (x,), (-x,), (x.flip(0),))

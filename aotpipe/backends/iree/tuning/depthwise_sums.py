@@ -76,9 +76,9 @@ def convolution(given: Convolution) -> Any:
     x, weight, padding = given.x, given.weight, given.padding
     sizes = x.shape[2:]
     if (
-        given.groups != x.shape[1]
-        or len(sizes) not in (1, 2)
+        len(sizes) not in (1, 2)
         or not all(map(static, (x.shape[1], *weight.shape)))
+        or given.groups != x.shape[1]
     ):
         return NotImplemented
     if len(sizes) == 1 and x.dtype in HALF:
