@@ -45,22 +45,19 @@ def relax(program: ExportedProgram) -> ExportedProgram:
     Some of eager's kernels give strides of their own (attention on CPU gives those of its transposed output),
     and models view what only those strides allow. A decomposition gives other strides, and torch refuses the
     view. A reshape copies where it must. A view stays where a write to it or its base could be seen through
-    the other. A write to a part of a tensor gives the whole other strides, too. An op that is decomposed may
-    take views of what was written, and what is written may be a view inside of one (a linear layer without a
-    bias multiplies rows): both get a copy.
+    the other. A write to a part of a tensor gives the whole other strides, too, and what is written may be a
+    view inside of an op (a linear layer without a bias multiplies rows): a copy is written.
     """
     module = copy.deepcopy(program.graph_module)
     for body in hops.walk(module):
         for node in filter(_is_fresh, _last_writes(body)):
             whole = Emitter(body, node.next, cause=node).contiguous(node)
-            node.replace_all_uses_with(whole, delete_user_cb=lambda user, whole=whole: user is not whole)
+            for user in [user for user in node.users if user is not whole]:
+                user.replace_input_with(node, whole)
         last = _last_writes(body)
-        for at, node in enumerate(list(body.graph.nodes)):
+        for at, node in enumerate(body.graph.nodes):
             if node.target is torch.ops.aten.view.default and at > last.get(owner(node), -1):
                 node.target = torch.ops.aten.reshape.default
-            elif _is_composite(node) and owner(node) is node and not ops.written(node):
-                for used in [used for used in node.all_input_nodes if last.get(owner(used), at) < at]:
-                    node.replace_input_with(used, Emitter(body, node).contiguous(used))
         body.recompile()
     return hops.with_graph(program, module)
 

@@ -443,7 +443,7 @@ def require_known_writes(module: nn.Module, state: State | None, program: Export
 
     Raises:
         UnknownState: It writes one that no state is known of.
-        StateRefused: It writes a parameter or a buffer, which it reaches by no name that torch.export follows.
+        StateRefused: It writes a parameter or a buffer, by no name that torch.export follows.
     """
     written = set(map(tensor_storage.storage_of, _written_constants(program))) - {0}
     if not written:

@@ -106,7 +106,7 @@ def _views_may_be_results() -> AbstractContextManager[None]:
     When torch has run the program to see what it returns, it takes such a part anew, with a size of its own,
     and asks for that size at the first input of the trace.
     """
-    before = aot_autograd.run_functionalized_fw_and_collect_metadata
+    before: Callable[..., Any] = vars(aot_autograd)["run_functionalized_fw_and_collect_metadata"]
 
     def collecting(*args: Any, **options: Any) -> Callable[..., Any]:
         collect = before(*args, **options)

@@ -75,7 +75,7 @@ def test_a_view_after_the_last_write_becomes_a_reshape() -> None:
     assert torch.equal(relaxed.module()(x), WrittenBefore()(x))
 
 
-def test_an_op_made_of_views_takes_a_copy_of_what_was_written_in_parts() -> None:
+def test_what_is_written_in_parts_is_a_copy() -> None:
     calls = [(torch.randn(batch, 5, 8),) for batch in (3, 7, 1)]
     sizes = {"x": {0: Dim("batch", min=1, max=9)}}
     legal.check(PartsWritten().eval(), *calls, dynamic_shapes=sizes)
