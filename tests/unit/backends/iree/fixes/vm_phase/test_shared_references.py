@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import enum
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from aotpipe.backends import legalization
 from aotpipe.backends.iree.compile import compiler
 from aotpipe.backends.iree.fixes.rewrites import rewritten
 from aotpipe.backends.iree.fixes.vm_phase import shared_references
 from aotpipe.backends.iree.lower import importer
+from aotpipe.canonicalize import canonicalize
 from aotpipe.core.stages import Legal, Lowered
 from aotpipe.core.targets import Target
+from aotpipe.export import export
+from aotpipe.model.spec import as_spec
+from aotpipe.passes import legalize
 from tests.canaries import canary
-from tests.programs.through import legal, load_payload
+from tests.programs import branching
+from tests.programs.through import compare, legal, load_payload
 
 _MODULE = """\
 vm.module public @m {{
@@ -120,7 +127,27 @@ def test_a_state_machine_runs() -> None:
     run_detector()
 
 
+# A loop inside of one way of a branch, of the programs that the fuzzer of control flow writes.
+_SEED = 2001
+
+
+def run_generated(folder: Path) -> None:
+    module = branching.load(branching.source(_SEED), folder / "program.py")
+    model, calls = module.Model().eval(), branching.inputs()
+    made = export(canonicalize(as_spec(model, args=calls[0])))
+    program = legalize(made, legalization("torch"))
+    payload = compiler.compile(importer.lower(program), Target.parse("iree-cpu-host")).payload
+    with load_payload(program, payload, "local-sync") as runner:
+        for call in calls:
+            compare(runner, program, model, call)
+
+
+@pytest.mark.slow
+def test_a_loop_inside_of_a_branch_runs(tmp_path: Path) -> None:
+    run_generated(tmp_path)
+
+
 @pytest.mark.slow
 @canary(shared_references.FIX)
-def test_it_does_not_without() -> None:
-    run_detector()
+def test_it_does_not_without(tmp_path: Path) -> None:
+    run_generated(tmp_path)
