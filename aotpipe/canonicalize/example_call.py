@@ -113,11 +113,9 @@ def _caches(module: nn.Module) -> list[Any]:
     spaces = [
         vars(file) for file in files.values() if source.is_model_code(getattr(file, "__file__", None) or "")
     ]
-    held = (
-        getattr(each, "__func__", each)
-        for space in (*map(vars, kinds), *spaces)
-        for each in [*space.values()]
-    )
+    held = (each for space in (*map(vars, kinds), *spaces) for each in [*space.values()])
+    # By the type alone: an object of a file may run code of its own where it is asked for an attribute.
+    held = (each.__func__ if type(each) in (staticmethod, classmethod) else each for each in held)
     return [*{id(each): each for each in held if type(each) is functools._lru_cache_wrapper}.values()]  # noqa: SLF001
 
 

@@ -203,3 +203,21 @@ def test_what_a_call_that_changes_nothing_remembers_stays() -> None:
 
     exported(Reads(), torch.ones(3))
     assert made == [3]
+
+
+class Proxy:
+    """Stands for an object that is there during a request only, as some frameworks keep in their files."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+REQUEST = Proxy()
+
+
+def test_what_a_file_holds_is_asked_for_nothing() -> None:
+    class Doubles(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+    assert torch.equal(returned(Doubles(), (torch.ones(2),), {}, "forward"), torch.full((2,), 2.0))
