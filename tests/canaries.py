@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 from packaging.specifiers import SpecifierSet
 
 from aotpipe.backends.iree.compile import compiler, flags
@@ -26,7 +27,7 @@ from aotpipe.core.stages import Compiled, Legal, Lowered
 from aotpipe.core.targets import Target
 from aotpipe.errors import AotpipeError
 from aotpipe.runtime.loading import Runner
-from tests.programs.through import load_payload, require_vulkan
+from tests.programs.through import compare, legal, load_payload, require_vulkan
 
 
 class FaultShown(Exception):
@@ -98,3 +99,12 @@ def load_once_on_vulkan(program: Legal) -> Runner:
     """Compile a program for Vulkan by the fast flags and load it, past what the tests' run has compiled."""
     require_vulkan()
     return load_payload(program, compile_once(importer.lower(program), "iree-vulkan").payload, "vulkan")
+
+
+def check_compiled(model: torch.nn.Module, *calls: Any, **options: Any) -> None:
+    """Compare program and eager over calls, compiled for this CPU as a build does, without its fallbacks."""
+    program = legal(model, calls[0], **options)
+    payload = compile_once(importer.lower(program), "iree-cpu-host").payload
+    with load_payload(program, payload, "local-sync") as runner:
+        for call in calls:
+            compare(runner, program, model, call)

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from aotpipe.backends.iree.compile import compiler
-from aotpipe.backends.iree.lower import importer
 from aotpipe.backends.xla import lowering
-from aotpipe.core.targets import Target
+from tests.canaries import check_compiled
 from tests.programs import on_xla, updating
-from tests.programs.through import compare, forget_traces, legal, load_payload
+from tests.programs.through import compare, forget_traces, legal
 from tests.sweep import sweep
 
 _SEEDS = range(200)
 
 
-def check_on_iree(seed: int) -> None:
-    forget_traces()
-    model, calls = updating.model(seed), updating.calls(seed)
-    program = legal(model, calls[0])
-    payload = compiler.compile(importer.lower(program), Target.parse("iree-cpu-host")).payload
-    with load_payload(program, payload, "local-task") as runner:
-        for call in calls:
-            compare(runner, program, model, call)
-
-
 @pytest.mark.parametrize("seed", sweep(_SEEDS, quick=2))
 def test_a_program_of_updates_computes_what_eager_computes(seed: int) -> None:
-    check_on_iree(seed)
+    forget_traces()
+    check_compiled(updating.model(seed), *updating.calls(seed))
 
 
 @pytest.mark.parametrize("seed", sweep(_SEEDS, quick=1))

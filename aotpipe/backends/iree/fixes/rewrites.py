@@ -7,7 +7,7 @@ bindings load 200 MB: they are imported where a module has such an op, and not b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -93,6 +93,19 @@ def maker(value: Any) -> Any:
     from iree.compiler import ir
 
     return value.owner.owner.operation if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+VIEWS: Final = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "flow.tensor.tie_shape")
+"""What gives the elements of its first operand where they lie."""
+
+
+def origin(value: Any, through: Collection[str] = VIEWS) -> Any:
+    """The value that some ops, such as views, have made a value of, each of its first operand."""
+    from iree.compiler import ir
+
+    while not isinstance(value.owner, ir.Block) and maker(value).name in through:
+        value = maker(value).operands[0]
+    return value
 
 
 def replace_uses(value: Any, make: Callable[[], Any]) -> None:

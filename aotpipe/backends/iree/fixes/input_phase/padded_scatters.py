@@ -5,24 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from aotpipe.backends.iree.fixes.rewrites import Rewrite, fusion_barrier, maker, replace_uses
+from aotpipe.backends.iree.fixes.rewrites import VIEWS, Rewrite, fusion_barrier, maker, origin, replace_uses
 from aotpipe.core.fixes import Fix
 
-_MOVES: Final = (
-    *("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "flow.tensor.tie_shape"),
-    # One of dims of size 1 is a view.
-    "linalg.transpose",
-)
+# A transpose of dims of size 1 is a view, too.
+_MOVES: Final = (*VIEWS, "linalg.transpose")
 
 
 def _apart(pad: Any) -> bool:
     """Put the result of a scatter behind a fusion barrier."""
     from aotpipe.backends.iree.lower.region_borders import dynamic_dims
 
-    source = pad.operands[0]
-    while (op := maker(source)).name in _MOVES:
-        source = op.operands[0]
-    if op.name != "iree_linalg_ext.scatter":
+    source = origin(pad.operands[0], _MOVES)
+    if maker(source).name != "iree_linalg_ext.scatter":
         return False
     replace_uses(source, lambda: fusion_barrier(source, dynamic_dims(source)))
     return True

@@ -13,12 +13,11 @@ from collections.abc import Hashable, Iterator
 from typing import Any, Final
 
 from aotpipe.backends.iree.fixes import opaque_zero
-from aotpipe.backends.iree.fixes.rewrites import Rewrite, maker, ops_in
+from aotpipe.backends.iree.fixes.rewrites import VIEWS, Rewrite, maker, ops_in, origin
 from aotpipe.core.fixes import Fix
 
 _UPDATES: Final = {"tensor.insert_slice": 1, "iree_linalg_ext.scatter": -1}
 """The place among an update's operands of the tensor that it is of."""
-_ALIASES: Final = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "flow.tensor.tie_shape")
 _OWN_BUFFERS: Final = ("linalg.fill", "tensor.empty", "arith.constant")
 """What the compiler makes anew for each use."""
 _DIVIDES: Final = ("tensor.extract", "hal.buffer.load", "scf.", "cf.", "util.call", "func.call")
@@ -36,7 +35,7 @@ def _separate(function: Any) -> bool:
     users: dict[int, set[Any]] = {}
     concatenations: dict[Hashable, list[Any]] = {}
     for op in ops:
-        if op.name in _ALIASES or op.name == "tensor.dim":
+        if op.name in VIEWS or op.name == "tensor.dim":
             continue
         for operand in _read(op):
             users.setdefault(keys.of(operand), set()).add(op)
@@ -58,7 +57,7 @@ def _separate(function: Any) -> bool:
 
 def _is_used_again(update: Any, users: dict[int, set[Any]], keys: _Keys) -> bool:
     target = update.operands[_UPDATES[update.name]]
-    return maker(_root(target)).name not in _OWN_BUFFERS and len(users[keys.of(target)]) > 1
+    return maker(origin(target)).name not in _OWN_BUFFERS and len(users[keys.of(target)]) > 1
 
 
 class _Keys:
@@ -70,16 +69,16 @@ class _Keys:
 
     def of(self, value: Any) -> int:
         """The number of a value; a view of it has the same."""
-        waiting = [_root(value)]
+        waiting = [origin(value)]
         while waiting:
             each = waiting[-1]
-            missing = [given for given in map(_root, self._given(each)) if given not in self._of_values]
+            missing = [given for given in map(origin, self._given(each)) if given not in self._of_values]
             if missing:
                 waiting += missing
             else:
                 waiting.pop()
                 self._of_values[each] = self._numbers.setdefault(self._made(each), len(self._numbers))
-        return self._of_values[_root(value)]
+        return self._of_values[origin(value)]
 
     @staticmethod
     def _given(value: Any) -> list[Any]:
@@ -94,7 +93,7 @@ class _Keys:
         at = next(place for place, result in enumerate(op.results) if result == value)
         inside = "".join(str(block) for region in op.regions for block in region)
         attributes = tuple((str(name), op.attributes[name]) for name in op.attributes)
-        given = tuple(self._of_values[_root(each)] for each in op.operands)
+        given = tuple(self._of_values[origin(each)] for each in op.operands)
         return op.name, at, value.type, attributes, inside, given
 
 
@@ -118,13 +117,6 @@ def _read(op: Any) -> Iterator[Any]:
         for operand in inner.operands:
             if str(operand.type).startswith("tensor<"):
                 yield operand
-
-
-def _root(value: Any) -> Any:
-    """The tensor that a value is a view of."""
-    while not _is_argument(value) and (op := maker(value)).name in _ALIASES:
-        value = op.operands[0]
-    return value
 
 
 def _is_argument(value: Any) -> bool:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
 from aotpipe.backends.iree.fixes.input_phase import padded_scatters
-from aotpipe.backends.iree.lower import importer
-from tests.canaries import canary, compile_once
-from tests.programs.through import compare, legal, load_payload
+from tests.canaries import canary, check_compiled
 
 CALL = torch.ones(4, 4), torch.tensor([1.0, 3.0, 2.0, 0.0])
 
@@ -29,25 +25,17 @@ class Alone(nn.Module):
         return F.pad(x.index_put((v.argmax()[None],), v), (1, 1))
 
 
-def check(model: nn.Module, *calls: tuple[torch.Tensor, ...], **options: Any) -> None:
-    program = legal(model, calls[0], **options)
-    payload = compile_once(importer.lower(program), "iree-cpu-host").payload
-    with load_payload(program, payload, "local-sync") as runner:
-        for call in calls:
-            compare(runner, program, model, call)
-
-
 def test_a_row_is_written_and_padded() -> None:
     for model in (Padded(), Alone()):
-        check(model, CALL, (torch.ones(4, 4), torch.arange(4.0)))
+        check_compiled(model, CALL, (torch.ones(4, 4), torch.arange(4.0)))
 
 
 def test_it_is_where_sizes_vary() -> None:
     rows = {0: Dim("rows", min=4, max=9)}
     calls = ((torch.ones(n, 4), CALL[1]) for n in (5, 4, 9))
-    check(Padded(), *calls, dynamic_shapes={"x": rows})
+    check_compiled(Padded(), *calls, dynamic_shapes={"x": rows})
 
 
 @canary(padded_scatters.FIX)
 def test_iree_compiles_both_as_one_without() -> None:
-    check(Alone(), CALL)
+    check_compiled(Alone(), CALL)

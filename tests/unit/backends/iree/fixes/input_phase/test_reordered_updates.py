@@ -11,9 +11,8 @@ from torch import nn
 
 from aotpipe.backends.iree.fixes.input_phase import reordered_updates
 from aotpipe.backends.iree.fixes.rewrites import rewritten
-from aotpipe.backends.iree.lower import importer
-from tests.canaries import canary, compile_once
-from tests.programs.through import Together, compare, legal, load_payload
+from tests.canaries import canary, check_compiled
+from tests.programs.through import Together
 
 X = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
 V = torch.tensor([0.3, 0.9, -0.4])
@@ -72,28 +71,19 @@ def updated_in_turn(x: torch.Tensor, v: torch.Tensor) -> Result:
 PROGRAMS = (concatenated, stacked, read_and_updated, updated_twice, updated_in_turn)
 
 
-def check(model: nn.Module, *calls: Result) -> None:
-    """Compare program and eager, compiled as a build does."""
-    program = legal(model, calls[0])
-    payload = compile_once(importer.lower(program), "iree-cpu-host").payload
-    with load_payload(program, payload, "local-sync") as runner:
-        for call in calls:
-            compare(runner, program, model, call)
-
-
 def test_each_reads_what_was_there_before() -> None:
-    check(Together(map(Applied, PROGRAMS)), (X, V), (X + 1, -V))
+    check_compiled(Together(map(Applied, PROGRAMS)), (X, V), (X + 1, -V))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_alone_it_reads_what_was_there_before(program: Callable[..., Result]) -> None:
-    check(Applied(program), (X, V), (X + 1, -V))
+    check_compiled(Applied(program), (X, V), (X + 1, -V))
 
 
 @canary(reordered_updates.FIX)
 def test_iree_moves_what_reads_it_behind_the_update() -> None:
-    check(Applied(concatenated), (X, V))
+    check_compiled(Applied(concatenated), (X, V))
 
 
 _MODULE = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,9 +12,7 @@ from torch.export import Dim
 import aotpipe
 from aotpipe.backends.iree.fixes.input_phase import shared_destinations
 from aotpipe.backends.iree.fixes.rewrites import rewritten
-from aotpipe.backends.iree.lower import importer
-from tests.canaries import canary, compile_once
-from tests.programs.through import compare, legal, load_payload
+from tests.canaries import canary, check_compiled
 
 
 class Found(nn.Module):
@@ -48,31 +45,22 @@ class Large(nn.Module):
         return base.scatter_add(0, i, j), base.scatter_add(0, j, i)
 
 
-def check(model: nn.Module, *calls: tuple[torch.Tensor, ...], **options: Any) -> None:
-    """Compare program and eager over calls, compiled as a build does."""
-    program = legal(model, calls[0], **options)
-    payload = compile_once(importer.lower(program), "iree-cpu-host").payload
-    with load_payload(program, payload, "local-sync") as runner:
-        for call in calls:
-            compare(runner, program, model, call)
-
-
 SIZE = {0: Dim("n", min=1, max=9)}
 
 
 def test_results_of_unknown_sizes_stand_beside_each_other() -> None:
     torch.manual_seed(0)
-    check(Found(), *((torch.randn(n),) for n in (9, 1, 5)), dynamic_shapes=(SIZE,))
+    check_compiled(Found(), *((torch.randn(n),) for n in (9, 1, 5)), dynamic_shapes=(SIZE,))
 
 
 def test_each_update_sees_what_it_updates() -> None:
     places = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([3, 4, 5, 5, 5, 3])
     call = (torch.linspace(-1, 1, 6), *places)
-    check(Written(), call, (torch.ones(1), *torch.zeros(2, 1).long()), dynamic_shapes=(SIZE,) * 3)
+    check_compiled(Written(), call, (torch.ones(1), *torch.zeros(2, 1).long()), dynamic_shapes=(SIZE,) * 3)
 
 
 def test_large_constants_are_updated_apart() -> None:
-    check(Large(), (torch.tensor([0, 0, 1]), torch.tensor([1, 5, 5])))
+    check_compiled(Large(), (torch.tensor([0, 0, 1]), torch.tensor([1, 5, 5])))
 
 
 _MODULE = """
@@ -107,7 +95,7 @@ def test_splats_stay(given: tuple[str, int, str], changes: bool) -> None:
 
 @canary(shared_destinations.FIX)
 def test_iree_keeps_them_apart_without() -> None:
-    check(Large(), (torch.tensor([0, 0, 1]), torch.tensor([1, 5, 5])))
+    check_compiled(Large(), (torch.tensor([0, 0, 1]), torch.tensor([1, 5, 5])))
 
 
 def test_updates_of_complex_tensors_are_kept_apart(tmp_path: Path) -> None:
